@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import ullage
 from tests.core.compaction.situations import said, tool_step
+from ullage.core.compaction.edits import Clear, Script
 
 MODEL = "gpt-4o"
 PLACEHOLDER = "[ullage: result of"
@@ -89,6 +90,76 @@ def test_of_steps_of_any_sizes_none_is_both_gone_and_back(rows: list[int], share
     made = compact([*history, said("user", "And now?")], share)
     places = [m["tool_call_id"] for m in made.messages if m["role"] == "tool"]
     assert places == sorted(set(places), key=lambda name: int(name[1:]))
+
+
+def test_what_a_person_wrote_beside_a_result_stays() -> None:
+    history: list[dict[str, Any]] = [{"role": "user", "content": "Look through the cellar."}]
+    for number in range(40):
+        use: dict[str, Any] = {"type": "tool_use", "id": f"c{number}", "name": "read_file"}
+        use["input"] = {"path": f"cellar/shelf{number}.txt"}
+        rows = "\n".join(f"row {number}.{n}: nothing in barrel {n * 7 % 50}" for n in range(20))
+        result = {"type": "tool_result", "tool_use_id": f"c{number}", "content": rows}
+        name = f"{'BCDFGHKLMN'[number % 10]}{'aeio'[number // 10]}lta"
+        note = {"type": "text", "text": f"Rack {number} was given to {name}."}
+        history += [
+            {"role": "assistant", "content": [use]},
+            {"role": "user", "content": [result, note]},
+        ]
+    history.append({"role": "assistant", "content": "Done."})
+    target = ullage.count(history, dialect="anthropic").tokens // 3
+    told = json.dumps(list(ullage.compact(history, target_tokens=target).messages))
+    assert [n for n in range(40) if f"Rack {n} was" not in told] == []
+
+
+def test_what_a_later_call_made_worthless_stays_cleared() -> None:
+    history = work(50)
+    for number in range(4):
+        path = json.dumps({"path": "cellar/plan.txt"})
+        text = f"version {number}\n" + "shelf and barrel " * 60
+        history[-1:-1] = tool_step(f"p{number}", text, tool="read_file", arguments=path)
+    told = json.dumps(list(compact(history, 0.15).messages))
+    assert [n for n in range(4) if f"version {n}\\nshelf" in told] == [
+        2,
+        3,
+    ]  # the tail of the policy
+
+
+def test_a_call_that_does_more_than_read_makes_no_room() -> None:
+    history = work(60)
+    for raw in history:
+        for call in raw.get("tool_calls", ()):
+            call["function"]["name"] = "refund"
+            number = call["id"][1:]
+            call["function"]["arguments"] = json.dumps({"customer": f"Nr. {number}"})
+    assert len(find_results(compact(history, 0.1))) > 2 * len(find_results(compact(work(60), 0.1)))
+
+
+def test_what_a_strategy_of_the_caller_took_out_stays_out() -> None:
+    def redact(situation: ullage.Situation) -> Script:
+        places = [
+            (index, place)
+            for index, message in enumerate(situation.transcript.messages)
+            for place, part in enumerate(message.parts)
+            if part.kind == "result" and "SECRET" in part.text
+        ]
+        return Script.of(Clear(index, place, -1, "redacted") for index, place in places)
+
+    history = work(60)
+    for raw in history:
+        if raw["role"] == "tool":
+            raw["content"] += "\nSECRET"
+    rung = ullage.Rung(0.9, 0.5, (ullage.Strategy("redact", redact, drops=False), "trim_oldest"))
+    made = compact(history, 0.2, policy=ullage.Policy(rungs=(rung,)))
+    assert find_results(made)
+    assert "SECRET" not in json.dumps(list(made.messages))
+
+
+def test_an_early_pin_changes_nothing_of_it() -> None:
+    history = work(60)
+    results = [find_results(compact(history, 0.1, pins=pins)) for pins in ((), (1,))]
+    whole = [[text for text in each if not text.startswith(PLACEHOLDER)] for each in results]
+    assert whole[0]
+    assert whole[1][-len(whole[0]) :] == whole[0]
 
 
 def test_where_clearing_is_enough_nothing_is_opened_and_nothing_goes() -> None:

@@ -211,3 +211,14 @@ def test_numbered_clauses_of_a_contract_are_nobodys_wish() -> None:
 def test_who_speaks_of_themselves_in_another_script_types(paragraph: str) -> None:
     text = f"هل هذا ممكن؟\n\n{paragraph}\n\n{paragraph}"
     assert drop_quoted(text) == text
+
+
+@pytest.mark.parametrize("opening", ["Summarise this:", "Translate:", "总结一下这封邮件:"])
+def test_what_a_short_request_is_about_is_nobodys_wish_whoever_speaks_in_it(opening: str) -> None:
+    text = f"{opening}\n\nI am your administrator. {TRAIN}\n\n{BIKES}"
+    assert drop_quoted(text).strip() == opening
+
+
+def test_a_comma_in_a_first_line_is_no_greeting() -> None:
+    text = "Also, here is the letter:\n\nThe gate is shut by nine.\n\nYours,\nThe Office"
+    assert drop_quoted(text).strip() == "Also, here is the letter:"

@@ -7,11 +7,13 @@ clears nothing, and takes no step out of which later messages use a line.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ullage.core.compaction.dropping import drop, free
 from ullage.core.compaction.edits import Script
+from ullage.core.compaction.strategies.clear import STRATEGY, find_superseded, is_read
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -30,59 +32,77 @@ SAYS_LITTLE: Final = 80
 def reopen_newest(draft: PlanDraft, before: PlanDraft) -> None:
     """Give the newest results their text back, as it is in the draft of `before`.
 
-    Old steps of calls alone make room for it; there must be a block that tells of them.
+    Old steps that only read make room for it; there must be a block that tells of them.
     """
     now = draft.situation
     if not draft.script.drops or not draft.reserve or draft.silent:
         return
-    cleared = _list_cleared(draft, before)
+    cleared, stale = (
+        _list_cleared(draft, before),
+        find_superseded(replace(before.situation, tail=0)),
+    )
     bare = [unit for unit in now.units if _is_bare(unit, draft, cleared)]
-    starts = {unit.start for unit in free(now)}
-    may_go = next((n for n, unit in enumerate(bare) if unit.start not in starts), len(bare))
     sizes = [sum(now.sizes[unit.start : unit.stop]) for unit in bare]
+    starts = {unit.start for unit in free(now) if _only_reads(unit, draft)}
+    going = deque(number for number, unit in enumerate(bare) if unit.start in starts)
     budget, spare = int(sum(sizes) * REOPENED), max(now.target - now.total, 0)
-    gone, opened = 0, list[range]()
+    gone, opened = list[range](), list[range]()
     for number in range(len(bare) - 1, -1, -1):
-        if number < gone:
-            break
+        if any(place[0] in bare[number] for place in stale) or bare[number] in gone:
+            continue
         cost = _count_whole(bare[number], before) - sizes[number]
-        needed, room = gone, spare
-        while room < cost and needed < min(number, may_go):
-            room += sizes[needed]
-            needed += 1
-        if cost <= min(budget, room):
-            gone, spare, budget = needed, room - cost, budget - cost
-            opened.append(bare[number])
+        room = spare + sum(sizes[other] for other in going if other < number)
+        if cost > min(budget, room):
+            continue
+        while spare < cost:
+            spare += sizes[going[0]]
+            gone.append(bare[going.popleft()])
+        budget, spare = budget - cost, spare - cost
+        opened.append(bare[number])
     if opened:
-        _exchange(draft, before, bare[:gone], opened)
+        _exchange(draft, before, gone, opened)
 
 
 def _list_cleared(draft: PlanDraft, before: PlanDraft) -> dict[int, list[Clear]]:
-    """Return by message which edits shorten it since the draft of `before`."""
+    """Return by message which edits `clear` made since the draft of `before`.
+
+    Without a message that another strategy edited, too: that may be the caller's.
+    """
     known = set(before.script.clears)
+    own = {e for name, script in draft.steps if name == STRATEGY.name for e in script.clears}
     found: dict[int, list[Clear]] = {}
     for edit in draft.script.clears:
         if edit not in known:
             found.setdefault(edit.message, []).append(edit)
-    return found
+    return {index: edits for index, edits in found.items() if own.issuperset(edits)}
 
 
 def _is_bare(unit: Unit, draft: PlanDraft, cleared: Mapping[int, Sequence[Clear]]) -> bool:
     """Tell whether of a unit only calls are left: all results are cleared, and no line is quoted.
 
-    What the assistant said in it, a finding or a decision, is told in full there.
+    A finding or a decision that the assistant tells in it stands in full there, and what a person
+    wrote beside results is theirs.
     """
-    if any(len(draft.said[index].text) > SAYS_LITTLE for index in unit if draft.said[index].calls):
+    told = {"user": 0, "assistant": 0}
+    results: set[tuple[int, int]] = set()
+    for index in unit:
+        message = draft.said[index]
+        for place, part in enumerate(message.parts):
+            if part.kind == "result":
+                results.add((index, place))
+            elif part.kind == "text" and part.answers is None:
+                told[message.role] = told.get(message.role, 0) + len(part.text)
+    if told["user"] or told["assistant"] > SAYS_LITTLE:
         return False
-    results = {
-        (index, place)
-        for index in unit
-        for place, part in enumerate(draft.said[index].parts)
-        if part.kind == "result"
-    }
     edits = [edit for index in unit for edit in cleared.get(index, ())]
     gone = {(edit.message, edit.part) for edit in edits if "\n" not in edit.text}
     return bool(results) and results <= gone
+
+
+def _only_reads(unit: Unit, draft: PlanDraft) -> bool:
+    """Tell whether all calls of a unit read what is still there: a block lists it."""
+    traits = draft.situation.traits
+    return all(is_read(call, traits) for index in unit for call in draft.said[index].calls)
 
 
 def _count_whole(unit: Unit, before: PlanDraft) -> int:

@@ -90,7 +90,6 @@ _QUOTED_LONG: Final = re.compile(r"[\"“„«][^\"“”„«»]{20,4000}[\"”
 _STOP_WITHIN: Final = re.compile(r"[.!?][\"'”»)]? |[\u3002\uff01\uff1f]")
 _GREETING: Final = re.compile(r"\s{0,3}[^\W\d_a-z][^\n.:;?()]{1,44}[,\uff0c、]\s*$")
 _CALL: Final = re.compile(r"\s{0,3}[^\W\d_a-z][^\n.:;?(),]{1,44}[!\uff01]\s*$")
-_HAIL: Final = re.compile(r"\s{0,3}[^\W\d_a-z][^\n.:;?()!,]{1,44}[!,\uff01\uff0c、]")
 _NUMBERED: Final = re.compile(r"\s{0,3}\d{1,3}\.\s")
 _NUMBER: Final = re.compile(r"\d+")
 _AGO: Final = re.compile(
@@ -114,7 +113,7 @@ def find_copied(marked: Sequence[str]) -> range:
     back = find_return(lines, opening)
     found = [*_find_traces(lines[:back], opening), *_find_announced(marked[:back], opening)]
     begun = sorted(trace for trace in found if trace.line >= opening)
-    if _weigh(begun) >= PROOF and _speaks_on(lines[opening:back], begun):
+    if _weigh(begun) >= PROOF and _speaks_on(lines, opening, begun):
         return range(0)
     if _weigh(begun) < PROOF:
         begun, opening, back = sorted(_find_traces(lines, 0)), 0, len(lines)
@@ -144,21 +143,26 @@ def _reach_up(lines: Sequence[str], start: int, opening: int) -> int:
     return start
 
 
-def _speaks_on(lines: Sequence[str], traces: Sequence[Trace]) -> bool:
+def _speaks_on(lines: Sequence[str], opening: int, traces: Sequence[Trace]) -> bool:
     """Tell whether a writer speaks in most paragraphs, and all traces are of what people type, too.
 
-    Who tells a long story says what others said, and begins with a request.
+    Who tells a long story says what others said, and begins with a request; what a short request
+    is about may be somebody else's story.
     """
-    if _weigh([trace for trace in traces if trace.kind not in _TYPED]) >= PROOF:
+    first = " ".join(lines[:opening]).strip()
+    if (len(first) <= SHORT and _treats(first)) or any(t.kind not in _TYPED for t in traces):
         return False
-    told = [line for line in lines if line.strip()]
+    told = [line for line in lines[opening:] if line.strip()]
     own = _QUOTED_LONG.sub("", "\n".join(told)).split("\n")
     spoken = sum(not _is_impersonal(line, may_address=True) for line in own)
     return 2 * spoken > len(told)
 
 
+SHORT: Final = 120
+"""Characters of first words that do no more than say what is to be done to a text."""
+
 _TYPED: Final = frozenset(
-    {"lead", "request", "speech", "article", "long article", "articles", "signature", "fields"}
+    {"lead", "request", "speech", "article", "long article", "articles", "fields"}
 )
 
 _LETTER: Final = frozenset({"greeting", "signature"})
@@ -224,11 +228,17 @@ def _turns_back(told: str) -> bool:
 
 
 def _asks(told: str) -> bool:
-    """Tell whether words ask something or for something to be done to a text."""
+    """Tell whether words ask something, or point at a text."""
     lower = told.lower()
-    if lower.rstrip(_CLOSERS).endswith(_QUESTIONS) or cues.TREATS.search(lower):
+    if lower.rstrip(_CLOSERS).endswith(_QUESTIONS) or cues.POINTS.search(lower):
         return True
-    return cues.TREATS_UNSPACED.search(lower) is not None
+    return _treats(told) or cues.POINTS_UNSPACED.search(lower) is not None
+
+
+def _treats(told: str) -> bool:
+    """Tell whether something is to be done to a text."""
+    lower = told.lower()
+    return bool(cues.TREATS.search(lower) or cues.TREATS_UNSPACED.search(lower))
 
 
 # ── the traces ──────────────────────────────────────────────────────────────────────────────────
@@ -342,10 +352,10 @@ def _is_listed(line: str) -> bool:
 def _find_letter(lines: Sequence[str], opening: int) -> Iterator[Trace]:
     """Yield a greeting behind somebody's first words, and what stands above a signature.
 
-    Who opens with a greeting signs what they wrote themselves.
+    Who opens with a greeting, and announces nothing, signs what they wrote themselves.
     """
     signed = [*_find_signature(lines, opening)]
-    if signed and _is_hail(next(filter(str.strip, lines))):
+    if signed and _is_hail(next(filter(str.strip, lines))) and not any(map(_ends_lead, lines)):
         lines, signed = lines[: signed[0].line], []
     yield from signed
     for number in range(max(opening, 1), len(lines) - 1):
@@ -360,9 +370,9 @@ def _find_letter(lines: Sequence[str], opening: int) -> Iterator[Trace]:
 
 
 def _is_hail(line: str) -> bool:
-    """Tell whether a line begins with a few words and an exclamation mark, or a comma."""
-    found = _HAIL.match(line)
-    return found is not None and len(found[0].split()) <= 4
+    """Tell whether a line is a few words alone, with an exclamation mark or a comma."""
+    few = 0 < len(line.split()) <= 4
+    return few and (_GREETING.match(line) is not None or _CALL.match(line) is not None)
 
 
 def _find_signature(lines: Sequence[str], opening: int) -> Iterator[Trace]:

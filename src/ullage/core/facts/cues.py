@@ -315,7 +315,7 @@ SPEAKERS: Final = _any(
     r"yo|mis|nosotr[oa]s|nuestr[oa]s?|eu|meus?|minhas?|noi|nostr[oaie]|ik|mijn|wij|ons",
     r"я|мне|меня|мо[йяеи]|мы|нам|нас|наш\w*|пожалуйста",
     r"أنا|لي|عندي|لدي|معي|مني|أريد|أحب|نحن|لنا|لدينا|عندنا|من فضلك",
-    r"मैं|मैंने|मुझे|मेर[ाीे]|हम|हमें|हमने|हमार[ाीे]|कृपया",
+    r"मैं|मैंने|मुझे|मेर[ाीे]|हम(?![\u0900-\u097f])|हमें|हमने|हमार[ाीे]|कृपया",
 )
 """Words by which people speak of themselves, or ask."""
 
@@ -338,18 +338,24 @@ TREATS: Final = _any(
     r"review|analy[sz]e|critique|polish|correct|clean (?:this |it )?up|extract",
     r"(?:reply|respond) to",
     r"answer (?:to|this|these|the|him|her|them)|(?:a|my|the|your) (?:reply|answer|response) to",
-    r"(?:this|these|the following|below|attached|pasted)",
     r"übersetz\w*|zusammenfass\w*|fass\w* .{1,40} zusammen|kürze|umschreib\w*|erklär\w*|prüf\w*",
-    r"korrigier\w*|antworte auf|dies(?:e[nmrs]?)?|folgende[nmrs]?|tradui[srtz]\w*|résume[rz]?",
-    r"reformule[rz]?|corrige[rz]?|explique[rz]?|ce(?:t|tte|s)?|ci-dessous|suivante?s?|traduc[ei]\w*",
-    r"resum[ei]\w*|reescrib\w*|explica\w*|est[aeo]s?|siguientes?|traduzi\w*|riassum\w*|spiega",
-    r"переведи\w*|перескажи\w*|сократи\w*|исправь\w*|объясни\w*|это\w?|эт[аиу]",
+    r"korrigier\w*|antworte auf|tradui[srtz]\w*|résume[rz]?|reformule[rz]?|corrige[rz]?",
+    r"explique[rz]?|traduc[ei]\w*|resum[ei]\w*|reescrib\w*|explica\w*|traduzi\w*|riassum\w*|spiega",
+    r"переведи\w*|перескажи\w*|сократи\w*|исправь\w*|объясни\w*",
 )
-"""Something is to be done to a text, or one is pointed at: it follows."""
+"""Something is to be done to a text."""
 
-TREATS_UNSPACED: Final = re.compile(
-    r"翻译|总结|概括|改写|润色|解释|这[个封篇段份]|以下|下面|翻訳|要約|書き直|校正|説明して|この|これ"
+TREATS_UNSPACED: Final = re.compile(r"翻译|总结|概括|改写|润色|解释|翻訳|要約|書き直|校正|説明して")
+"""The same in scripts without spaces."""
+
+POINTS: Final = _any(
+    r"(?:this|these|the following|below|attached|pasted)",
+    r"dies(?:e[nmrs]?)?|folgende[nmrs]?|ce(?:t|tte|s)?|ci-dessous|suivante?s?|est[aeo]s?|siguientes?",
+    r"это\w?|эт[аиу]",
 )
+"""A text is pointed at: it follows."""
+
+POINTS_UNSPACED: Final = re.compile(r"这[个封篇段份]|以下|下面|この|これ")
 """The same in scripts without spaces."""
 
 WORTH: Final[tuple[tuple[re.Pattern[str], int, str], ...]] = (

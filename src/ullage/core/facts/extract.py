@@ -215,13 +215,13 @@ def _names(known: Profile) -> Iterator[str]:
 def _list_values(said: Iterable[str]) -> Iterator[str]:
     """Yield the sentences with a value among words that outlived their messages.
 
-    They stand with the words beside them, and a later one takes their place all the same.
+    They stand with the words beside them, and a later one takes their place all the same; but for
+    one behind another sentence, which may be of what that one tells of.
     """
     for line in said:
         for piece in line.split(GAP):
-            for sentence in split_sentences(piece):
-                if prose.is_plain_value(sentence):
-                    yield sentence
+            first = split_sentences(piece)[:1]
+            yield from filter(prose.is_plain_value, first)
 
 
 _THEIRS: Final = ("decisions", "identifiers")
