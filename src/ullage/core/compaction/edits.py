@@ -84,29 +84,38 @@ class Script:
         """Collect edits; what a dropped message would lose falls away, a later clear wins."""
         drops: set[int] = set()
         strips: set[int] = set()
-        clears: dict[tuple[int, int, int], Clear] = {}
+        clears: list[Clear] = []
         inserts: list[Insert] = []
         for edit in edits:
             if isinstance(edit, Drop):
                 drops.add(edit.message)
             elif isinstance(edit, Clear):
-                clears[edit.message, edit.part, edit.call] = edit
+                clears.append(edit)
             elif isinstance(edit, Strip):
                 strips.add(edit.message)
             else:
                 inserts.append(edit)
-        kept = sorted(c for c in clears.values() if c.message not in drops)
+        return cls._order(frozenset(drops), clears, inserts, strips)
+
+    @classmethod
+    def _order(
+        cls,
+        drops: frozenset[int],
+        clears: Iterable[Clear],
+        inserts: Iterable[Insert],
+        strips: Collection[int],
+    ) -> Script:
+        """Return the script of edits in their canonical order."""
+        last = {(c.message, c.part, c.call): c for c in clears if c.message not in drops}
         ordered = tuple(sorted(inserts, key=_place))
-        return cls(frozenset(drops), tuple(kept), ordered, frozenset(strips - drops))
+        return cls(drops, tuple(sorted(last.values())), ordered, frozenset(strips) - drops)
 
     def __or__(self, later: Script) -> Script:
         """Return both scripts over one history as one; of two clears of one text the later wins."""
         if not self or not later:
             return self or later
-        one_kind = (self.clears, later.clears, self.inserts, later.inserts)
-        if not any((*one_kind, self.strips, later.strips)):
-            return Script(self.drops | later.drops)
-        return Script.of((*self.edits(), *later.edits()))
+        clears, inserts = (*self.clears, *later.clears), (*self.inserts, *later.inserts)
+        return Script._order(self.drops | later.drops, clears, inserts, self.strips | later.strips)
 
     def edits(self) -> tuple[Edit, ...]:
         """Return the edits: drops, clears, inserts, strips, each by position."""
