@@ -111,8 +111,10 @@ def find_copied(marked: Sequence[str]) -> range:
     lines = ["" if line == QUOTED else line for line in marked]
     opening = _find_opening(lines)
     back = find_return(lines, opening)
-    found = [*_find_traces(lines[:back], opening), *_find_announced(marked[:back], opening)]
-    begun = sorted(trace for trace in found if trace.line >= opening)
+    begun: list[Trace] = []
+    if opening < len(lines):
+        found = [*_find_traces(lines[:back], opening), *_find_announced(marked[:back], opening)]
+        begun = sorted(trace for trace in found if trace.line >= opening)
     if _weigh(begun) >= PROOF and _speaks_on(lines, opening, begun):
         return range(0)
     if _weigh(begun) < PROOF:
@@ -441,14 +443,22 @@ def _find_links(lines: Sequence[str], opening: int) -> Iterator[Trace]:
 
 def _find_script(lines: Sequence[str], opening: int) -> Iterator[Trace]:
     """Yield lines in another script than the first words."""
-    first = " ".join(lines[:opening])
-    latin, other = len(_LATIN.findall(first)), len(_OTHER.findall(first))
+    latin, other = _count_letters(" ".join(lines[:opening]))
+    if not latin and not other:
+        return
     for number, line in enumerate(lines[opening:], opening):
-        here, there = len(_LATIN.findall(line)), len(_OTHER.findall(line))
+        if latin > 4 * other and line.isascii():
+            continue  # no letter of another script
+        here, there = _count_letters(line)
         if latin > 4 * other and there > max(3 * here, 5):
             yield Trace(number, "script", 2)
         elif other > latin and here > 40 and not there:
             yield Trace(number, "script", 1)
+
+
+def _count_letters(text: str) -> tuple[int, int]:
+    """Return the Latin letters of a text, and those of other scripts."""
+    return len(_LATIN.findall(text)), 0 if text.isascii() else len(_OTHER.findall(text))
 
 
 def _find_wrapped(lines: Sequence[str], opening: int) -> Iterator[Trace]:

@@ -90,12 +90,14 @@ def find_pasted(marked: Sequence[str]) -> frozenset[int]:
     lines = ["" if line == QUOTED else line for line in marked]
     found = {*range(_find_frame(lines), len(lines)), *find_copied(marked)}
     for begun in (_find_dump(lines), _find_timed(lines), _find_turns(lines)):
-        found.update(range(begun, find_return(lines, begun)))
-    for alike in (_NUMBERED, _GREP, _MARGIN):
-        found.update(_span(lines, alike, 2))
-    found.update(_find_machine(lines))
-    found.update(_find_rows(lines))
-    found.update(_find_between(lines))
+        if begun < len(lines):
+            found.update(range(begun, find_return(lines, begun)))
+    if len(lines) > 1:  # these take two lines at least
+        for alike in (_NUMBERED, _GREP, _MARGIN):
+            found.update(_span(lines, alike, 2))
+        found.update(_find_machine(lines))
+        found.update(_find_rows(lines))
+        found.update(_find_between(lines))
     found.update(n for n, line in enumerate(lines) if _QUOTE.match(line) or _is_data(line))
     return frozenset(found)
 
