@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ullage.core.facts.sentences import SENTENCE_MOST
@@ -64,9 +66,11 @@ def read_calls(calls: Iterable[Call]) -> Told:
             span = _find_span(arguments)
             files += [f"{path}{span}" for path in paths]
             skills += [found for path in paths if (found := _skill_of(path))]
-            commands += _commands(call.name, arguments)
-        skills += _skills(call.name, arguments)
-        listed = _todo(call.name, arguments)
+            if not _loads_skills(call.name):
+                commands += _commands(arguments)
+        if _loads_skills(call.name):
+            skills += _skills(arguments)
+        listed = _todo(arguments) if _plans(call.name) else None
         todo = todo if listed is None else listed
     return Told(tuple(changed), tuple(files), tuple(commands), tuple(skills), todo)
 
@@ -108,7 +112,16 @@ _TEXTS: Final = frozenset(_TEXT_NAMES.split())
 
 def _writes(tool: str, arguments: Mapping[str, Any]) -> bool:
     """Tell whether a call changes the files that it names: by its name or by a text for them."""
-    return WRITES.search(tool) is not None or not _TEXTS.isdisjoint(arguments)
+    return _changes_files(tool) or not _TEXTS.isdisjoint(arguments)
+
+
+TOOLS: Final = 1_024
+"""Names of tools of which it is kept what they do."""
+
+
+@lru_cache(maxsize=TOOLS)
+def _changes_files(tool: str) -> bool:
+    return WRITES.search(tool) is not None
 
 
 def _paths(arguments: Mapping[str, Any]) -> Iterator[str]:
@@ -135,11 +148,14 @@ SPANS: Final = (
 )
 """Arguments that say from which line to which a file is read; `offset` and `limit` count lines."""
 
+_SPAN_NAMES: Final = frozenset(("view_range", "offset", "limit", *chain.from_iterable(SPANS)))
 _SPAN: Final = re.compile(r" \(lines \d+-\d*\)$")
 
 
 def _find_span(arguments: Mapping[str, Any]) -> str:
     """Return which lines of a file a call reads, "" for all of it."""
+    if _SPAN_NAMES.isdisjoint(arguments):
+        return ""
     view = arguments.get("view_range")
     pairs = [view] if isinstance(view, list) and len(view) == 2 else []
     pairs += [[arguments.get(first), arguments.get(last)] for first, last in SPANS]
@@ -162,16 +178,17 @@ RUN_BY: Final = frozenset(("command", "cmd", "commands", "script"))
 """Arguments that are commands by the schemas of common shell tools."""
 
 
-def _commands(tool: str, arguments: Mapping[str, Any]) -> Iterator[str]:
+def _commands(arguments: Mapping[str, Any]) -> Iterator[str]:
     """Yield the command that a call runs, in one line."""
-    if tool.lower() not in _SKILL_TOOLS:
-        for key in RUN_BY & arguments.keys():
-            command = label_command(arguments[key], COMMAND_MOST)
-            if command and command.isprintable():
-                yield command
+    for key in RUN_BY & arguments.keys():
+        command = label_command(arguments[key], COMMAND_MOST)
+        if command and command.isprintable():
+            yield command
 
 
-_SKILL_TOOLS: Final = ("skill", "load_skill", "use_skill")
+@lru_cache(maxsize=TOOLS)
+def _loads_skills(tool: str) -> bool:
+    return tool.lower() in ("skill", "load_skill", "use_skill")
 
 
 _SKILL: Final = re.compile(r"([^/\\]{1,100})[/\\]SKILL\.md$")
@@ -182,18 +199,19 @@ def _skill_of(path: str) -> str | None:
     return found[1] if found else None
 
 
-def _skills(tool: str, arguments: Mapping[str, Any]) -> list[str]:
-    if tool.lower() not in _SKILL_TOOLS:
-        return []
+def _skills(arguments: Mapping[str, Any]) -> list[str]:
     named = (arguments.get(k) for k in ("name", "skill", "skill_name", "command"))
     found = next((v for v in named if isinstance(v, str)), "")
     return [found] if 0 < len(found) <= PATH_MOST and found.isprintable() else []
 
 
-def _todo(tool: str, arguments: Mapping[str, Any]) -> TodoList | None:
-    """Return the items that a call to a to-do or plan tool leaves; None from other calls."""
-    if not any(word in tool.lower() for word in ("todo", "plan", "task")):
-        return None
+@lru_cache(maxsize=TOOLS)
+def _plans(tool: str) -> bool:
+    return any(word in tool.lower() for word in ("todo", "plan", "task"))
+
+
+def _todo(arguments: Mapping[str, Any]) -> TodoList | None:
+    """Return the items that a call to a to-do or plan tool leaves; None where it has no list."""
     keys = ("todos", "plan", "items", "tasks")
     items = next((arguments[k] for k in keys if isinstance(arguments.get(k), list)), None)
     if items is None:

@@ -314,6 +314,7 @@ _MODAL: Final = frozenset(
 _COPULA: Final = frozenset(("is", "are", "=", "was", "lives", "heißt", "est", "es"))
 
 
+@lru_cache(maxsize=2_048)  # twice the lines of facts in which a later one is looked for
 def profile(sentence: str) -> Profile:
     """Return what a sentence is about; the same for the same sentence."""
     lower = normalise_sentence(sentence)
