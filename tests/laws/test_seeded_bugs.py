@@ -230,7 +230,7 @@ def test_law_8_a_placeholder_that_names_nothing_is_found(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("lost", ["constraints", "files"])
 def test_law_9_a_block_that_forgets_is_found(lost: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def forgetful(messages: Any, *_: Any) -> Carried:
+    def forgetful(messages: Any, *_: Any, **__: Any) -> Carried:
         kept = gather(messages)
         return replace(kept, facts=replace(kept.facts, **{lost: ()}), words=SaidWords())
 
@@ -240,7 +240,7 @@ def test_law_9_a_block_that_forgets_is_found(lost: str, monkeypatch: pytest.Monk
 
 
 def test_law_9_a_block_that_is_not_taken_over_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def of_the_new_ones(messages: Any, *_: Any) -> Carried:
+    def of_the_new_ones(messages: Any, *_: Any, **__: Any) -> Carried:
         return gather([m for m in messages if not summarises(m)])
 
     monkeypatch.setattr(carried, "gather", of_the_new_ones)

@@ -195,8 +195,8 @@ def test_of_very_many_messages_the_newest_answers_are_looked_at_and_all_that_peo
     places = range(LOOKED_AT + 1)
     near = WordStore(CODEC.read([*first, *more]).messages)
     far = WordStore(CODEC.read([*first, *more, *more[:1]]).messages)
-    assert "Mirela" in next(iter(near.find_others(places))).segment.text
-    assert "Mirela" not in next(iter(far.find_others([*places, LOOKED_AT + 1]))).segment.text
+    assert "Mirela" in next(iter(near.find_others(places))).text
+    assert "Mirela" not in next(iter(far.find_others([*places, LOOKED_AT + 1]))).text
     assert [v.segment.text for v in far.find_said(places)] == ["Write to port 5432."]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from ullage.core.facts.extract import (
     BOUNDS,
     TODO,
     Facts,
+    Folds,
     collect,
     collect_held,
     parse,
@@ -84,6 +86,29 @@ messages = st.lists(
 @given(messages, messages)
 def test_collecting_in_two_steps_is_collecting_in_one(first: list[Message], second: list[Message]):
     assert collect(first + second) == collect(second, earlier=collect(first))
+
+
+@given(messages, messages, st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=4))
+def test_a_fold_that_goes_on_from_another_is_one_from_the_start(
+    before: list[Message], history: list[Message], cuts: list[tuple[int, int]]
+):
+    folds, earlier = Folds(history, least=1), collect(before)
+    for end, hole in cuts:
+        places = [place for place in range(min(end, len(history))) if place != hole]
+        found = [history[place] for place in places]
+        assert folds.collect_held(places, earlier) == collect_held(found, earlier)
+
+
+@given(messages, messages)
+def test_without_works_all_but_files_commands_and_skills_is_the_same(
+    before: list[Message], history: list[Message]
+):
+    earlier = collect(before)
+    facts, gone = collect_held(history, earlier)
+    bare, same = collect_held(history, earlier, works=False)
+    names = ("changed", "files", "commands", "skills")
+    kept = {name: getattr(earlier, name) for name in names}
+    assert (bare, same) == (replace(facts, **kept), gone)
 
 
 @given(messages)

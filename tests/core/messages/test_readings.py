@@ -21,7 +21,7 @@ from ullage.core.messages.readings import (
     OVERTAKEN,
     Readings,
 )
-from ullage.core.messages.transcript import Message, Part, Rules
+from ullage.core.messages.transcript import FINDING, Message, Part, Rules
 
 RULES = Rules("openai_chat")
 
@@ -259,7 +259,7 @@ def work_out(readings: Readings, history: list[Any]) -> list[Message]:
     """Read a history and note something of each message, as a compaction does."""
     read = readings.read(tuple(history), RULES, lambda raw, _: Message("user", (_part(raw),)))
     for message in read.messages:
-        message.findings["words"] = len(message.text)
+        message.memo[FINDING + "words"] = len(message.text)
     return list(read.messages)
 
 
@@ -267,19 +267,23 @@ def _part(raw: Any) -> Part:
     return Part("text", _text(raw))
 
 
+def has_findings(message: Message) -> bool:
+    return FINDING + "words" in message.memo
+
+
 def test_what_was_worked_out_lasts_for_the_newest_histories_alone():
     readings = Readings()
     first = work_out(readings, chat(4, "first"))
     for number in range(OVERTAKEN[0] - 1):
         work_out(readings, chat(3, f"{number} "))
-    assert all(message.findings for message in first)
+    assert all(map(has_findings, first))
     grown = work_out(readings, chat(6, "first"))  # it is the newest again, with all of its messages
     assert all(a is b for a, b in zip(first, grown, strict=False))
     for number in range(OVERTAKEN[0] - 1):
         work_out(readings, chat(3, f"{number} "))
-    assert all(message.findings for message in grown)
+    assert all(map(has_findings, grown))
     work_out(readings, chat(3, "one more "))
-    assert not any(message.findings for message in grown)
+    assert not any(map(has_findings, grown))
     assert len(readings) == OVERTAKEN[0] + 1
 
 
@@ -292,11 +296,11 @@ def test_what_is_worked_out_of_a_history_that_was_overtaken_goes_too():
     for number in range(OVERTAKEN[0]):
         work_out(readings, chat(3, f"{number} "))
     for message in slow.messages:
-        message.findings["words"] = 1
+        message.memo[FINDING + "words"] = 1
     for number in range(MOST_READINGS - OVERTAKEN[0] - 1):
         work_out(readings, chat(3, f"later {number} "))
     assert len(readings) == MOST_READINGS
-    assert not any(message.findings for message in slow.messages)
+    assert not any(map(has_findings, slow.messages))
 
 
 def test_what_was_worked_out_goes_with_a_history_that_is_too_many():
@@ -304,4 +308,4 @@ def test_what_was_worked_out_goes_with_a_history_that_is_too_many():
     first = work_out(readings, chat(8, "a"))
     work_out(readings, chat(30, "b"))
     assert len(readings) == 1
-    assert not any(message.findings for message in first)
+    assert not any(map(has_findings, first))

@@ -12,9 +12,10 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field, fields, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from ullage.core.compaction.packing import SaidWords, WordStore, drop_words, pack
+from ullage.core.compaction.packing import SaidWords, WordStore, drop_words, make_other, pack
 from ullage.core.compaction.score import SaidScore
 from ullage.core.compaction.situation import shorten
 from ullage.core.facts import extract as facts
@@ -23,14 +24,14 @@ from ullage.core.facts.extract import Facts
 from ullage.core.facts.sentences import rule
 from ullage.core.facts.sheet import CLOSE, LABELS, OPEN
 from ullage.core.messages.thoughts import drop_thoughts
-from ullage.core.messages.transcript import SUMMARY_MARK, summarises
+from ullage.core.messages.transcript import SUMMARY_MARK
 from ullage.core.summary.faithful import LABEL
 from ullage.core.summary.record import cut_record, parse, render
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from ullage.core.facts.salience import Valued
+    from ullage.core.compaction.packing import Candidate
     from ullage.core.messages.transcript import Message
     from ullage.core.summary.record import Line
 
@@ -59,15 +60,20 @@ def gather(
     later: Sequence[Message] = (),
     words: WordStore | None = None,
     places: Sequence[int] | None = None,
+    *,
+    bare: bool = False,
 ) -> Carried:
     """Return what outlives these messages, blocks among them taken over.
 
     What `later` ones, which stay, have overtaken is left out: a newer value, a task that is done.
-    `words` are those of the whole history, in which the messages stand at `places`.
+    `words` are those of the whole history, in which the messages stand at `places`. What is `bare`
+    has facts alone.
     """
     words = WordStore([*messages, *later]) if words is None else words
-    blocks = [m.text for m in messages if summarises(m)]
-    said = [m for m in messages if not summarises(m)] if blocks else messages
+    where = range(len(messages)) if places is None else places
+    held = zip(where, messages, strict=True) if words.blocks else ()
+    blocks = [m.text for place, m in held if place in words.blocks]
+    said = [place for place in where if place not in words.blocks] if blocks else where
     known, prose, number = Facts(), "", len(messages)
     for text in blocks:
         stood_for = STOOD_FOR.match(text)
@@ -75,25 +81,33 @@ def gather(
         earlier, rest = facts.parse(text.partition("\n")[2])
         known = _join_facts(known, earlier)
         prose = "\n".join(filter(None, (prose, rest.partition(SPOKEN)[0].strip())))
-    texts = (drop_thoughts(m.text) for m in said if m.role == "assistant")
-    answers = [text for text in texts if text]
     before = known
-    known, gone = facts.collect_held(said, known)
+    known, gone = words.folds.collect_held(said, known)
     if known and later:
-        since, more = facts.collect_held(later, known)
+        since, more = facts.collect_held(later, _take_overtaken(known), works=False)
         known, gone = _holding(known, since), gone | more
-    where = range(len(messages)) if places is None else places
+    found = SaidWords() if bare else _find_words(words, where, before, GoneFacts(gone))
+    return Carried(number, drop_words(known), prose, _find_spoken(messages), found)
+
+
+def _find_words(
+    words: WordStore, where: Sequence[int], before: Facts, overtaken: GoneFacts
+) -> SaidWords:
+    """Return what was said in messages and before them, and is not overtaken."""
     lines = [x for name in OVERTAKEN for x in getattr(before, name) if not x.startswith(LABELS)]
     told = [*words.weigh_facts(lines), *words.read(before, "user"), *words.find_said(where)]
-    overtaken = GoneFacts(gone)
-    mine = tuple([v for v in told if not overtaken.has(v.segment.text)])
-    found = SaidWords(
-        mine,
+    return SaidWords(
+        tuple([v for v in told if not overtaken.has(v.segment.text)]),
         lambda: _find_others(words, where, before),
         lambda: (rest for rest in words.list_typed(where) if not overtaken.has(rest.text)),
         lambda: words.list_data(where),
     )
-    return Carried(number, drop_words(known), prose, tuple(answers[-2:]), found)
+
+
+def _find_spoken(messages: Sequence[Message]) -> tuple[str, ...]:
+    """Return the last words of the assistant, two answers at most, the older one first."""
+    answers = (drop_thoughts(m.text) for m in reversed(messages) if m.role == "assistant")
+    return tuple(islice(filter(None, answers), 2))[::-1]
 
 
 class GoneFacts:
@@ -114,6 +128,8 @@ class GoneFacts:
 
     def has(self, segment: str) -> bool:
         """Tell whether a fact stands in a segment, or the segment is what is left of a fact."""
+        if not self._lines:
+            return False
         words = segment.split()
         if self._words.issuperset(words[1:-1]) and any(segment in line for line in self._lines):
             return True
@@ -124,11 +140,16 @@ class GoneFacts:
         return any(line in segment for word in words for line in self._inner.get(word, ()))
 
 
-def _find_others(words: WordStore, places: Sequence[int], before: Facts) -> Iterator[Valued]:
+def _find_others(words: WordStore, places: Sequence[int], before: Facts) -> Iterator[Candidate]:
     """Yield what models and tools said, in these messages and before them."""
     yield from words.find_others(places)
-    yield from words.read(before, "assistant")
-    yield from words.read(before, "tool")
+    yield from map(make_other, words.read(before, "assistant"))
+    yield from map(make_other, words.read(before, "tool"))
+
+
+def _take_overtaken(known: Facts) -> Facts:
+    """Return the facts that later ones may overtake."""
+    return Facts(**{name: getattr(known, name) for name in OVERTAKEN})
 
 
 def _holding(known: Facts, since: Facts) -> Facts:
@@ -147,7 +168,7 @@ def leave_out(kept: Carried, stands: str) -> Carried:
     said = tuple(valued for valued in words.said if valued.segment.text not in stands)
     left = SaidWords(
         said,
-        lambda: (valued for valued in words.others() if valued.segment.text not in stands),
+        lambda: (line for line in words.others() if line.text not in stands),
         lambda: (rest for rest in words.rest() if rest.text not in stands),
         lambda: (rest for rest in words.data() if rest.text not in stands),
     )

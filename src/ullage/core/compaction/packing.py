@@ -7,7 +7,7 @@ token comes first, and what was told already is not told again. It finds no fact
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, chain, filterfalse
@@ -15,6 +15,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ullage.core.facts.coverage import Coverage
+from ullage.core.facts.extract import Folds
 from ullage.core.facts.salience import (
     FIRST,
     NAMED,
@@ -30,6 +31,7 @@ from ullage.core.facts.segments import GAP, cut_message, cut_part, split_sentenc
 from ullage.core.facts.sentences import is_plain_value, rule
 from ullage.core.facts.sheet import ASSISTANT, HEADINGS, LABELS, TOOL, Facts, quote
 from ullage.core.facts.weights import LEARNED
+from ullage.core.messages.transcript import summarises
 
 if TYPE_CHECKING:
     from ullage.core.facts.salience import Author, ResultLine, Valued
@@ -79,10 +81,12 @@ class WordStore:
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self._messages = messages
+        self.folds = Folds(messages)
+        self._blocks: frozenset[int] | None = None
         self._authors: Sequence[Author] | None = None
         self._typed: dict[int, tuple[RestWords, ...]] = {}
         self._vocabulary: WordSpread | None = None
-        self._known: dict[int, tuple[Valued, ...]] = {}
+        self._known: dict[int, tuple[Sequence[Valued], Sequence[Candidate]]] = {}
         self._results: dict[tuple[int, int], tuple[ResultLine, ...]] = {}
         self._lines: dict[Author, tuple[Sequence[str], tuple[Valued, ...]]] = {}
 
@@ -100,20 +104,28 @@ class WordStore:
             self._authors = list(map(find_author, self._messages))
         return self._authors
 
+    @property
+    def blocks(self) -> frozenset[int]:
+        """Where messages stand for others that were left out."""
+        if self._blocks is None:
+            found = (n for n, message in enumerate(self._messages) if summarises(message))
+            self._blocks = frozenset(found)
+        return self._blocks
+
     def find_said(self, places: Iterable[int]) -> Iterator[Valued]:
         """Yield people's own words in the messages at these places."""
         authors = self.authors
         for place in places:
             if authors[place] == "user":
-                yield from filter(is_said, self._weigh(place))
+                yield from self._weigh(place)[0]
 
-    def find_others(self, places: Iterable[int]) -> Iterator[Valued]:
+    def find_others(self, places: Iterable[int]) -> Iterator[Candidate]:
         """Yield what models answered, tools returned and people pasted at these places.
 
         Of more than `LOOKED_AT` places it is that of the last ones: the others are far away.
         """
         for place in [*places][-LOOKED_AT:]:
-            yield from filterfalse(is_said, self._weigh(place))
+            yield from self._weigh(place)[1]
 
     def list_typed(self, places: Sequence[int]) -> Iterator[RestWords]:
         """Yield all sentences that people typed at these places, the newest message first."""
@@ -167,16 +179,22 @@ class WordStore:
         """Yield people's words that outlived their messages as facts."""
         return weigh_lines(lines, "user", self.vocabulary, 2 * FIRST)
 
-    def _weigh(self, place: int) -> tuple[Valued, ...]:
+    def _weigh(self, place: int) -> tuple[Sequence[Valued], Sequence[Candidate]]:
+        """Return people's own words in a message with their worth, and the lines of all else."""
         known = self._known.get(place)
         if known is None:
-            found = weigh(self._messages, place, self.vocabulary)
-            known = self._known[place] = tuple(found)
+            found = tuple(weigh(self._messages, place, self.vocabulary))
+            said = tuple(filter(is_said, found)) if self.authors[place] == "user" else ()
+            others = tuple(map(make_other, filterfalse(is_said, found) if said else found))
+            known = self._known[place] = (said, others) if found else _SILENT
         return known
 
 
-class _Line(NamedTuple):
-    """What may be told: its section, its text, its worth, and whether it is a person's own word."""
+class Candidate(NamedTuple):
+    """What may be told: its section, its text, its worth, and whether it is a person's own word.
+
+    Lines are chosen by their `order`, the least first.
+    """
 
     section: str
     text: str
@@ -185,7 +203,11 @@ class _Line(NamedTuple):
     message: int
     place: int
     rare: frozenset[str] = frozenset()
+    order: float = 0.0
 
+
+_SILENT: Final[tuple[Sequence[Valued], Sequence[Candidate]]] = ((), ())
+"""The words of a message that says nothing."""
 
 _PLACE: Final = attrgetter("message", "place")
 
@@ -201,8 +223,7 @@ def is_said(valued: Valued) -> bool:
     return valued.author == "user" and valued.segment.origin == "typed"
 
 
-def _order(line: _Line) -> float:
-    return -rank(line.worth, line.text)
+_ORDER: Final = attrgetter("order")
 
 
 def rank(worth: float, text: str, learned: Weights = LEARNED) -> float:
@@ -226,7 +247,7 @@ class SaidWords(NamedTuple):
     """
 
     said: tuple[Valued, ...] = ()
-    others: Callable[[], Iterable[Valued]] = tuple
+    others: Callable[[], Iterable[Candidate]] = tuple
     rest: Callable[[], Iterable[RestWords]] = tuple
     data: Callable[[], Iterable[RestWords]] = tuple
 
@@ -252,9 +273,10 @@ class _Pack:
         self.count = count
         self.prose = prose
         self.tokens = self.left = tokens
-        self.chosen: dict[tuple[str, str], _Line] = {}
+        self.chosen: dict[tuple[str, str], Candidate] = {}
         self.opened: set[str] = set()
-        self.told: dict[str, deque[frozenset[str]]] = {}
+        self.sets: list[frozenset[str]] = []
+        self.told: dict[str, tuple[int, ...]] = {}
         self.in_prose: set[tuple[int, int]] = set()
 
     def fill(self, facts: Facts, words: SaidWords) -> Facts:
@@ -270,7 +292,7 @@ class _Pack:
         if self.left > LEAST_LEFT:  # all that people typed, if it fits, before a word of models
             self._take_rest("said", words.rest())
         if self.left > LEAST_LEFT:
-            self._take_others([line for line in lines if not line.said], [*words.others()])
+            self._take_best(chain((line for line in lines if not line.said), words.others()))
         for name in BESIDE:
             self._take_newest(name, getattr(facts, name), 1.0)
         if self.left > self.tokens * EMPTY:
@@ -292,7 +314,7 @@ class _Pack:
                 continue
             seen.add(text)
             if not self._take(
-                _Line(section, text, 0.0, section == "said", message, place), self.left
+                Candidate(section, text, 0.0, section == "said", message, place), self.left
             ):
                 misses += 1
             if misses > MISSES:
@@ -302,21 +324,14 @@ class _Pack:
         """Take lines of a section, the newest first, up to a share of the room."""
         limit = min(self.left, int(self.tokens * share))
         for place in range(len(lines) - 1, -1, -1):
-            line = _Line(name, lines[place], 0.0, said=False, message=0, place=place)
+            line = Candidate(name, lines[place], 0.0, said=False, message=0, place=place)
             limit -= self._take(line, limit)
 
-    def _take_others(self, lines: Sequence[_Line], others: Sequence[Valued]) -> None:
-        """Take lines and what no person said, best first: of most there is no need of a line."""
-        ranks = [*map(_order, lines), *(-rank(v.worth, v.segment.text) for v in others)]
-        known = len(lines)
-        places = sorted(range(len(ranks)), key=ranks.__getitem__)
-        self._take_lines(lines[n] if n < known else _make_other(others[n - known]) for n in places)
-
-    def _take_best(self, lines: Iterable[_Line], share: float = 1.0) -> None:
+    def _take_best(self, lines: Iterable[Candidate], share: float = 1.0) -> None:
         """Take lines that say something new, best first, up to a share of the room."""
-        self._take_lines(sorted(lines, key=_order), share)
+        self._take_lines(sorted(lines, key=_ORDER), share)
 
-    def _take_lines(self, lines: Iterable[_Line], share: float = 1.0) -> None:
+    def _take_lines(self, lines: Iterable[Candidate], share: float = 1.0) -> None:
         """Take lines that say something new, in their order, up to a share of the room."""
         misses, limit = 0, min(self.left, int(self.tokens * share))
         for line in lines:
@@ -332,13 +347,12 @@ class _Pack:
 
     def _note_words(self, rare: frozenset[str]) -> None:
         """Keep what was told last of each word."""
+        here, told = (len(self.sets),), self.told
+        self.sets.append(rare)
         for word in rare:
-            told = self.told.get(word)
-            if told is None:
-                told = self.told[word] = deque(maxlen=SAME_WORD)
-            told.append(rare)
+            told[word] = (*told[word], *here)[-SAME_WORD:] if word in told else here
 
-    def _take(self, line: _Line, limit: int) -> int:
+    def _take(self, line: Candidate, limit: int) -> int:
         """Take a line if it fits into so many tokens; return what it takes."""
         key = (line.section, line.text)
         if key in self.chosen:
@@ -353,7 +367,7 @@ class _Pack:
         self.chosen[key] = line
         return cost
 
-    def _is_left_out(self, line: _Line) -> bool:
+    def _is_left_out(self, line: Candidate) -> bool:
         """Tell whether a line need not be told: prose or another one has it, or it gives orders."""
         if (line.section, line.text) in self.chosen:
             return True
@@ -364,20 +378,19 @@ class _Pack:
             return True
         return line.section == "results" and gives_orders(line.text, used=True)
 
-    def _is_told(self, line: _Line) -> bool:
+    def _is_told(self, line: Candidate) -> bool:
         """Tell whether another line says nearly the same, of the same names and numbers."""
         least, told = ALIKE * len(line.rare), self.told
-        lists = [told[word] for word in line.rare if word in told]
-        if not lists or len(lists) < least:
+        words = told.keys() & line.rare
+        if not words or len(words) < least:
             return False
-        seen = Counter(map(id, chain.from_iterable(lists)))
-        alike = {key for key, number in seen.items() if number >= least}
-        return bool(alike) and any(
-            id(other) in alike and not any(map(_is_named, line.rare - other))
-            for other in chain.from_iterable(lists)
+        seen = Counter(chain.from_iterable(map(told.__getitem__, words)))
+        return any(
+            number >= least and not any(map(_is_named, line.rare - self.sets[other]))
+            for other, number in seen.items()
         )
 
-    def _list_placed(self) -> Iterator[_Line]:
+    def _list_placed(self) -> Iterator[Candidate]:
         """Yield what is chosen; values stand with the other words of their messages."""
         for line in self.chosen.values():
             is_value = line.section == "constraints" and line.message >= FIRST
@@ -387,7 +400,7 @@ class _Pack:
                 yield line
 
     def _make(self) -> Facts:
-        held: dict[str, list[_Line]] = {name: [] for name in HEADINGS}
+        held: dict[str, list[Candidate]] = {name: [] for name in HEADINGS}
         for line in self._list_placed():
             held[line.section].append(line)
         made: dict[str, tuple[str, ...]] = {}
@@ -404,7 +417,7 @@ def _is_named(word: str) -> bool:
     return word.startswith(NAMED)
 
 
-def _list_lines(facts: Facts, mine: Sequence[Valued]) -> Iterator[_Line]:
+def _list_lines(facts: Facts, mine: Sequence[Valued]) -> Iterator[Candidate]:
     """Yield facts and people's words; a segment that holds a fact stands in its section."""
     ends = list(accumulate(len(valued.segment.text) + 1 for valued in mine))
     whole = "\n".join(valued.segment.text for valued in mine)
@@ -418,7 +431,8 @@ def _list_lines(facts: Facts, mine: Sequence[Valued]) -> Iterator[_Line]:
             else:
                 said = not text.startswith((ASSISTANT, TOOL))
                 worth = share * UNFOUND * estimate(text)
-                yield _Line(name, text, worth, said=said, message=-1, place=place)
+                order = -rank(worth, text)
+                yield Candidate(name, text, worth, said, message=-1, place=place, order=order)
     stale = _find_stale(mine)
     for number, valued in enumerate(mine):
         name = sections.get(number, "said")
@@ -426,13 +440,13 @@ def _list_lines(facts: Facts, mine: Sequence[Valued]) -> Iterator[_Line]:
         yield _make_line(valued, name, share)
 
 
-def is_verbatim(line: _Line) -> bool:
+def is_verbatim(line: Candidate) -> bool:
     """Tell whether a line stands in the user's own words, whatever prose says: a rule, a task."""
     rules = line.section == "constraints" and rule("prose", line.text)
     return rules or line.section == "tasks"
 
 
-def list_said(facts: Facts, words: SaidWords) -> list[_Line]:
+def list_said(facts: Facts, words: SaidWords) -> list[Candidate]:
     """Return people's own words with the worth by which they are packed, facts among them."""
     return [line for line in _list_lines(facts, words.said) if line.said]
 
@@ -479,13 +493,15 @@ def _find_rest(mine: Sequence[Valued], text: str) -> int | None:
     return next((n for n, v in enumerate(mine) if v.segment.text in text), None)
 
 
-def _make_other(valued: Valued) -> _Line:
+def make_other(valued: Valued) -> Candidate:
+    """Return the line of a segment that is no person's own word."""
     return _make_line(valued, "results" if valued.author == "user" else WORDS[valued.author], 1.0)
 
 
-def _make_line(valued: Valued, section: str, share: float) -> _Line:
+def _make_line(valued: Valued, section: str, share: float) -> Candidate:
+    text, worth = valued.segment.text, valued.worth * share
     where = (valued.message, valued.place, valued.rare)
-    return _Line(section, valued.segment.text, valued.worth * share, is_said(valued), *where)
+    return Candidate(section, text, worth, is_said(valued), *where, -rank(worth, text))
 
 
 EMPTY: Final = 0.5
@@ -521,9 +537,9 @@ MISSES: Final = 60
 """Segments that may be too large for what is left before the room counts as full."""
 
 
-def _join(lines: Iterable[_Line]) -> Iterator[str]:
+def _join(lines: Iterable[Candidate]) -> Iterator[str]:
     """Yield one line for each message: its segments in order, with a mark where some are gone."""
-    text, before = "", _Line("", "", 0.0, said=False, message=-1, place=-1)
+    text, before = "", Candidate("", "", 0.0, said=False, message=-1, place=-1)
     for line in lines:
         if text and line.message == before.message:
             text += (" " if line.place == before.place + 1 else GAP) + line.text

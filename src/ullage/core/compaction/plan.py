@@ -200,11 +200,11 @@ def compact(
     always = any(strategy.always for strategy in order.first)
     if not always and (before if order.strategies else like).high <= order.target:
         return replace(unchanged, reason="nothing_to_compact")
-    start, draft = _start_plan(transcript, measured, meter, order)
+    words = WordStore(transcript.messages)
+    start, draft = _start_plan(transcript, measured, meter, order, words)
     if risen := find_risen(draft, measured, order.target, order.most):
         order = replace(order, target=risen)
-        start, draft = _start_plan(transcript, measured, meter, order)
-    hard = start.pins
+        start, draft = _start_plan(transcript, measured, meter, order, words)
     written = yield from _write_prose(draft, start, order)
     block, kept, written = _fit_block(draft, start, order, written)
     script = unbind(transcript, draft.script | block)
@@ -219,7 +219,7 @@ def compact(
     if vain or after.high >= like.high:
         reason = "nothing_to_compact" if vain else "would_inflate"
         return replace(unchanged, reached=False, reason=reason)
-    broken = laws.prove(transcript, script, edited, hard, order.pins)
+    broken = laws.prove(transcript, script, edited, start.pins, order.pins)
     broken += laws.prove_bound(transcript, script, edited)
     broken += laws.prove_size(like.high, after.high, order.target, reached=reached)
     if broken:
@@ -248,26 +248,25 @@ def compact(
 
 
 def _start_plan(
-    transcript: Transcript, measured: Measure, meter: Meter, order: Order
+    transcript: Transcript, measured: Measure, meter: Meter, order: Order, words: WordStore
 ) -> tuple[Situation, PlanDraft]:
-    """Return the situation and the plan for it."""
+    """Return the situation and the plan for it; `words` are those of the transcript."""
     start = make_situation(transcript, measured, meter, order)
-    draft = _make_draft(start, meter, order)
+    draft = _make_draft(start, meter, order, words)
     if order.faulted and not draft.fits:
         start = make_situation(transcript, measured, meter, replace(order, faulted=frozenset()))
-        draft = _make_draft(start, meter, order)
+        draft = _make_draft(start, meter, order, words)
     if order.tries and not draft.fits and not transcript.has_answer():
         # nothing was answered yet: what was asked first is an older try of the request
         older = {transcript.task()} - {transcript.request(), *order.pins}
         start = replace(start, pins=start.pins - older)
-        draft = _make_draft(start, meter, order)
+        draft = _make_draft(start, meter, order, words)
     return start, draft
 
 
-def _make_draft(start: Situation, meter: Meter, order: Order) -> PlanDraft:
+def _make_draft(start: Situation, meter: Meter, order: Order, words: WordStore) -> PlanDraft:
     """Return the plan for a situation."""
-    said = start.transcript.messages
-    draft = PlanDraft(start, meter, said=said, words=WordStore(said))
+    draft = PlanDraft(start, meter, said=start.transcript.messages, words=words)
     _drop_replaced(draft)
     for strategy in order.first:
         draft.run(strategy)

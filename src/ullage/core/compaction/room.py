@@ -37,7 +37,8 @@ def count_reserve(
     places = [i for unit in free(draft.situation) for i in unit]
     if of is carried.all_of and most > _SURE and _estimate_all(draft, places) > most:
         return most
-    kept = of(carried.gather([draft.said[i] for i in places], (), draft.words, places))
+    messages, bare = [draft.said[i] for i in places], of is carried.rules
+    kept = of(carried.gather(messages, (), draft.words, places, bare=bare))
     named = NAMED if draft.situation.name_of is not None else ""
     text = carried.block(kept, most - overhead, draft.situation.count, named=named)
     size = text_size(text, draft.meter) + (SPREAD if draft.situation.name_of is not None else 0)

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
+from operator import eq
 from typing import Final, NamedTuple
 
 from ullage.core.facts import sentences as prose
-from ullage.core.facts.calls import COMMAND_MOST, PATH_MOST, TodoList, Told, drop_span, read_calls
+from ullage.core.facts.calls import COMMAND_MOST, PATH_MOST, TodoList, drop_span, read_calls
 from ullage.core.facts.quoting import join_typed, read_message
 from ullage.core.facts.segments import GAP, find_series, mask_end, split_sentences
 from ullage.core.facts.sentences import Judged, Profile
@@ -30,7 +32,7 @@ from ullage.core.facts.sheet import (
     render,
 )
 from ullage.core.messages.thoughts import drop_thoughts
-from ullage.core.messages.transcript import Message, asks
+from ullage.core.messages.transcript import FINDING, Message, asks
 
 __all__ = [
     "ASSISTANT",
@@ -75,7 +77,7 @@ BOUNDS: Final[Mapping[str, Bound]] = {
 """All but words together stay under 45,000 tokens of English. What is over it goes, oldest first;
 of constraints what is no rule in itself goes before what is."""
 
-_KEY: Final = "facts"
+_KEY: Final = FINDING + "facts"
 _SECTION: Final[Mapping[str, str]] = {
     "task": "tasks",
     "decision": "decisions",
@@ -91,17 +93,14 @@ class _Line(NamedTuple):
     profile: Profile
 
 
-_NOT_TOLD: Final = Told()
+_Names = tuple[str, ...]
+_Extract = tuple[tuple[_Line, ...], _Names, _Names, _Names, _Names, TodoList | None]
+"""What one message gives, whatever came before it: lines, and what its calls tell, as in `Told`.
 
+A plain tuple of plain ones: the collector passes over what calls tell.
+"""
 
-class _Extract(NamedTuple):
-    """What one message gives, whatever came before it."""
-
-    lines: tuple[_Line, ...] = ()
-    told: Told = _NOT_TOLD
-
-
-_NOTHING: Final = _Extract()
+_NOTHING: Final[_Extract] = ((), (), (), (), (), None)
 
 
 # ── one message ─────────────────────────────────────────────────────────────────────────────────
@@ -111,9 +110,9 @@ def _extract(message: Message) -> _Extract:
     """Return what a message gives, worked out once for each message."""
     if message.role not in ("user", "assistant"):
         return _NOTHING
-    known: _Extract | None = message.findings.get(_KEY)
+    known: _Extract | None = message.memo.get(_KEY)
     if known is None:
-        known = message.findings[_KEY] = _read(message)
+        known = message.memo[_KEY] = _read(message)
     return known
 
 
@@ -125,8 +124,8 @@ def _read(message: Message) -> _Extract:
     text = join_typed(read_message(message, text)) if user else drop_thoughts(text)
     lines = tuple(_judge_text(text, user=user)) if text else ()
     if user or not message.calls:
-        return _Extract(lines) if lines else _NOTHING
-    return _Extract(lines, read_calls(message.calls))
+        return (lines, (), (), (), (), None) if lines else _NOTHING
+    return (lines, *read_calls(message.calls))
 
 
 def _judge_text(text: str, *, user: bool) -> Iterator[_Line]:
@@ -188,6 +187,11 @@ class _Shelf:
             self.weak.pop(line, None)
             self.chars -= len(line)
 
+    def copy(self) -> _Shelf:
+        made = _Shelf(self.bound)
+        made.lines, made.weak, made.chars = dict(self.lines), dict(self.weak), self.chars
+        return made
+
 
 class _Index:
     """Which lines say something of the same: by masked sentence and by subject."""
@@ -201,6 +205,11 @@ class _Index:
 
     def like(self, known: Profile) -> list[str]:
         return [line for name in _names(known) for line in self.lines.pop(name, ())]
+
+    def copy(self) -> _Index:
+        made = _Index()
+        made.lines = {name: dict(lines) for name, lines in self.lines.items()}
+        return made
 
 
 def _names(known: Profile) -> Iterator[str]:
@@ -229,9 +238,13 @@ _THEIRS: Final = ("decisions", "identifiers")
 
 
 class _Ledger:
-    """The state of the fold. All of it can be had back from the lines alone."""
+    """The state of the fold. All of it can be had back from the lines alone.
 
-    def __init__(self, earlier: Facts) -> None:
+    Without `works` it takes no note of files, commands and skills.
+    """
+
+    def __init__(self, earlier: Facts, *, works: bool = True) -> None:
+        self.works = works
         self.shelves = {name: _Shelf(bound) for name, bound in BOUNDS.items()}
         self.profiles: dict[str, Profile] = {}
         self.index, self.their_index = _Index(), _Index()
@@ -242,6 +255,15 @@ class _Ledger:
         for name in BOUNDS:
             for line in getattr(earlier, name):
                 self.put(name, line)
+
+    def copy(self) -> _Ledger:
+        """Return a ledger that goes on from here by itself."""
+        made = _Ledger(UNKNOWN, works=self.works)
+        made.shelves = {name: shelf.copy() for name, shelf in self.shelves.items()}
+        made.profiles = dict(self.profiles)
+        made.index, made.their_index = self.index.copy(), self.their_index.copy()
+        made.overtaken, made.read = set(self.overtaken), dict(self.read)
+        return made
 
     def profile(self, line: str) -> Profile:
         known = self.profiles.get(line)
@@ -263,32 +285,34 @@ class _Ledger:
 
     def take(self, extract: _Extract) -> None:
         """Fold what one message gives into what is known."""
-        for line in extract.lines:
+        lines, changed, files, commands, skills, todo = extract
+        for line in lines:
             self.profiles[line.text] = line.profile
             if line.kind == "done":
                 self.close(line.profile)
             else:
                 self.state(line)
-        if extract.told is not _NOT_TOLD:
-            self.note_work(extract.told)
+        if self.works:
+            for one in skills:
+                self.put("skills", one)
+            for one in commands:
+                self.put("commands", one)
+            if changed or files:
+                self.note_files(changed, files)
+        if todo is not None:
+            self.list_tasks(todo)
 
-    def note_work(self, told: Told) -> None:
-        """Note which files were read and changed, and what was run."""
-        for one in told.skills:
-            self.put("skills", one)
-        for one in told.commands:
-            self.put("commands", one)
-        for one in told.changed:
+    def note_files(self, changed: _Names, files: _Names) -> None:
+        """Note which files were changed and read."""
+        for one in changed:
             self.shelves["files"].drop(self.read.pop(one, one))
             self.put("changed", one)
-        for one in told.files:
+        for one in files:
             path = drop_span(one)
             if path not in self.shelves["changed"].lines:
                 self.shelves["files"].drop(self.read.get(path, one))
                 self.read[path] = one
                 self.put("files", one)
-        if told.todo is not None:
-            self.list_tasks(told.todo)
 
     def list_tasks(self, todo: TodoList) -> None:
         """Put the items of a to-do list in the place of those of the one before it."""
@@ -347,9 +371,10 @@ class _Ledger:
                 self.shelves["tasks"].drop(task)
                 self.put("done", task)
 
-    def facts(self) -> Facts:
-        """Return what is known, section by section."""
-        return Facts(**{name: tuple(shelf.lines) for name, shelf in self.shelves.items()})
+    def close_books(self) -> tuple[Facts, frozenset[str]]:
+        """Return what is known, section by section, and what people said that holds no more."""
+        facts = Facts(**{name: tuple(shelf.lines) for name, shelf in self.shelves.items()})
+        return facts, frozenset(self.overtaken.difference(facts.constraints))
 
 
 def _bare(line: str) -> str:
@@ -367,13 +392,66 @@ def collect(messages: Sequence[Message], earlier: Facts = UNKNOWN) -> Facts:
 
 
 def collect_held(
-    messages: Sequence[Message], earlier: Facts = UNKNOWN
+    messages: Sequence[Message], earlier: Facts = UNKNOWN, *, works: bool = True
 ) -> tuple[Facts, frozenset[str]]:
-    """Return what `collect` does, and what people said that a later sentence took the place of."""
-    ledger = _Ledger(earlier)
+    """Return what `collect` does, and what people said that a later sentence took the place of.
+
+    Without `works` no files, commands and skills are noted.
+    """
+    ledger = _Ledger(earlier, works=works)
     for message in messages:
         extract = _extract(message)
         if extract is not _NOTHING:
             ledger.take(extract)
-    facts = ledger.facts()
-    return facts, frozenset(ledger.overtaken.difference(facts.constraints))
+    return ledger.close_books()
+
+
+STOPS: Final = 8
+"""How often the state of a fold is kept on its way."""
+
+LEAST_STEP: Final = 64
+"""Messages that are folded sooner than a state is kept."""
+
+
+class Folds:
+    """Folds of the messages of one history, at places in their order.
+
+    A fold goes on from where the one before it stood, as far as it began with the same places: its
+    state is kept some times on its way, after `least` messages or more.
+    """
+
+    def __init__(self, messages: Sequence[Message], least: int = LEAST_STEP) -> None:
+        self._messages = messages
+        self._least = least
+        self._earlier = UNKNOWN
+        self._places: Sequence[int] = ()
+        self._stops: list[tuple[int, _Ledger]] = []
+
+    def collect_held(
+        self, places: Iterable[int], earlier: Facts = UNKNOWN
+    ) -> tuple[Facts, frozenset[str]]:
+        """Return what `collect_held` does of the messages at these places."""
+        messages = self._messages
+        telling = [n for n in places if _extract(messages[n]) is not _NOTHING]
+        begun, ledger = self._resume(telling, earlier)
+        step = max(len(telling) // STOPS, self._least)
+        for number in range(begun, len(telling)):
+            if number > begun and not (number - begun) % step:
+                self._stops.append((number, ledger.copy()))
+            ledger.take(_extract(messages[telling[number]]))
+        return ledger.close_books()
+
+    def _resume(self, places: Sequence[int], earlier: Facts) -> tuple[int, _Ledger]:
+        """Return how many places were folded before, and the ledger of these."""
+        shared = _count_shared(places, self._places) if earlier == self._earlier else 0
+        self._earlier, self._places = earlier, places
+        self._stops = [stop for stop in self._stops if stop[0] <= shared]
+        if not self._stops:
+            return 0, _Ledger(earlier)
+        begun, ledger = self._stops[-1]
+        return begun, ledger.copy()
+
+
+def _count_shared(one: Sequence[int], other: Sequence[int]) -> int:
+    """Return how many places two rows of them begin with alike."""
+    return sum(1 for _ in takewhile(bool, map(eq, one, other)))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ullage.core.facts.copied import QUOTED
 from ullage.core.facts.pasted import find_pasted
+from ullage.core.messages.transcript import FINDING
 
 if TYPE_CHECKING:
     from ullage.core.messages.transcript import Message
@@ -143,7 +144,7 @@ def _find_document(lines: Sequence[str]) -> int:
     return headings[0]
 
 
-_KEY: Final = "origins"
+_KEY: Final = FINDING + "origins"
 
 
 def read_message(message: Message, text: str) -> list[TextLine]:
@@ -153,9 +154,9 @@ def read_message(message: Message, text: str) -> list[TextLine]:
     """
     if len(message.parts) > 1 or text != message.text:
         return read_origins(text)
-    known: bytes | None = message.findings.get(_KEY)
+    known: bytes | None = message.memo.get(_KEY)
     if known is None:
-        known = message.findings[_KEY] = _mark_origins(text)
+        known = message.memo[_KEY] = _mark_origins(text)
     return _pair_lines(text, known)
 
 

@@ -31,7 +31,7 @@ from ullage.core.facts.segments import (
 from ullage.core.facts.sentences import grade
 from ullage.core.facts.sheet import parse
 from ullage.core.facts.weights import LEARNED
-from ullage.core.messages.transcript import asks, summarises
+from ullage.core.messages.transcript import FINDING, asks, summarises
 
 if TYPE_CHECKING:
     from ullage.core.facts.weights import Weights
@@ -164,14 +164,14 @@ class WordSpread:
         found = [_list_turns(message, table) for message in messages]
         turns = list(chain.from_iterable(found))
         words.number = len(turns)
-        words.spread = Counter(chain.from_iterable([turn.words for turn in turns]))
-        words.small.update(*[turn.small for turn in turns if turn.small])
+        words.spread = Counter(chain.from_iterable([said for said, _, _, _ in turns]))
+        words.small.update(*[small for _, _, small, _ in turns if small])
         for index, told in enumerate(found):
-            for turn in told:
-                if turn.own:
-                    words.last.update(dict.fromkeys(turn.own, index))
+            for _, own, _, _ in told:
+                if own:
+                    words.last.update(dict.fromkeys(own, index))
         self._often = max(OFTEN[0], OFTEN[1] * words.number)
-        pairs = Counter(chain.from_iterable([turn.pairs for turn in turns if turn.pairs]))
+        pairs = Counter(chain.from_iterable([pairs for _, _, _, pairs in turns if pairs]))
         most = self._often - 1
         self._worn = {pair: min(n - 1, most) for pair, n in pairs.items() if n > 1}
         small = words.small
@@ -200,7 +200,7 @@ class WordSpread:
         """
         last, names = self.words.last, self._names
         turns = _list_turns(message, WordTable())
-        found = chain.from_iterable([names.intersection(turn.words) for turn in turns])
+        found = chain.from_iterable([names.intersection(said) for said, _, _, _ in turns])
         return frozenset([word for word in found if last[word] > place])
 
 
@@ -212,17 +212,13 @@ def _has_digit(word: str) -> bool:
     return any(map(str.isdigit, word))
 
 
-class _Turn(NamedTuple):
-    """Which words somebody says in a message, each once, and the pairs of these.
+_Turn = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], tuple[tuple[str, str], ...]]
+"""Which words somebody says in a message, each once; those of people and models; those of them
+that stand without a capital letter; the pairs of these.
 
-    `own` are those of people and models, `small` those of them that stand without a capital letter.
-    Tuples of strings take a quarter of the memory of sets, and the collector passes over them.
-    """
-
-    words: tuple[str, ...]
-    own: tuple[str, ...] = ()
-    small: tuple[str, ...] = ()
-    pairs: tuple[tuple[str, str], ...] = ()
+Tuples of strings take a quarter of the memory of sets, and the collector passes over plain ones:
+over those in a tuple from its second look on.
+"""
 
 
 def _list_turns(message: Message, table: WordTable) -> Sequence[_Turn]:
@@ -231,7 +227,7 @@ def _list_turns(message: Message, table: WordTable) -> Sequence[_Turn]:
     A block that stands for earlier messages has a line for each of them. The words are taken from
     `table` where they stand in it: so a word takes its memory once, and is told apart at once.
     """
-    known: Sequence[_Turn] | None = message.findings.get(_KEY)
+    known: _Turn | list[_Turn] | None = message.memo.get(_KEY)
     if known is None:
         if summarises(message):
             held = parse(message.text)[0]
@@ -240,9 +236,9 @@ def _list_turns(message: Message, table: WordTable) -> Sequence[_Turn]:
             ]
             known = [_list_words(author, cut_line(line), table) for author, line in lines]
         else:
-            known = [_read_message(message, table)]
-        message.findings[_KEY] = known
-    return known
+            known = _read_message(message, table)
+        message.memo[_KEY] = known
+    return known if isinstance(known, list) else (known,)
 
 
 WORDS: Final[Mapping[Author, str]] = {"user": "said", "assistant": "found", "tool": "results"}
@@ -256,11 +252,11 @@ def _read_message(message: Message, table: WordTable) -> _Turn:
         return _list_words(author, cut_message(message), table)
     text = "\n".join(list_texts(message))
     if author == "tool":
-        return _Turn(tuple(table.fold(text)))
+        return tuple(table.fold(text)), (), (), ()
     found = table.collect(text)
     words = table.fold_words(found)
     own = tuple(words)
-    return _Turn(own, own, tuple(words & found))
+    return own, own, tuple(words & found), ()
 
 
 def _list_words(author: Author, segments: Iterable[Segment], table: WordTable) -> _Turn:
@@ -275,10 +271,10 @@ def _list_words(author: Author, segments: Iterable[Segment], table: WordTable) -
             own.update(lower)
             small.update(word for word in segment.words if word.islower())
             pairs.update(pairwise(lower))
-    return _Turn(tuple(words), tuple(own), tuple(small), tuple(pairs))
+    return tuple(words), tuple(own), tuple(small), tuple(pairs)
 
 
-_KEY: Final = "vocabulary"
+_KEY: Final = FINDING + "vocabulary"
 
 
 def find_author(message: Message) -> Author:

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ullage.core.facts.patterns import split_at
 from ullage.core.facts.quoting import Origin, read_message, read_origins
 from ullage.core.messages.thoughts import drop_thoughts
-from ullage.core.messages.transcript import asks
+from ullage.core.messages.transcript import FINDING, asks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ullage.core.facts.quoting import TextLine
-    from ullage.core.messages.transcript import Message
+    from ullage.core.messages.transcript import Message, Part
 
 READ_MOST: Final = 48_000
 """Characters of a message that are read: half from its head, half from its tail. A person's longest
@@ -118,6 +118,9 @@ _JOINTS: Final = "-./_@:'+#"
 _SPACED: Final = "".join(c if c.isalnum() or c in _JOINTS else " " for c in map(chr, range(128)))
 """What stands for each character of ASCII where words are to be split at spaces."""
 
+_FOLDED: Final = _SPACED.lower()
+"""The same where case is to go."""
+
 
 class WordTable(dict[str, str]):
     """The words of many texts: the same word is the same string in all of them.
@@ -133,9 +136,9 @@ class WordTable(dict[str, str]):
     def collect(self, text: str) -> set[str]:
         """Return what `find_words` does, each word once: of a long text many times as fast."""
         if text.isascii():
-            return self._collect_pieces(text)
+            return self._collect_pieces(text.translate(_SPACED))
         pieces = set(text.split())  # no word has white space in it
-        plain = self._collect_pieces(" ".join(filter(str.isascii, pieces)))
+        plain = self._collect_pieces(" ".join(filter(str.isascii, pieces)).translate(_SPACED))
         others = find_words(" ".join(filterfalse(str.isascii, pieces)))
         plain.update(map(self.__getitem__, others))
         return plain
@@ -143,7 +146,7 @@ class WordTable(dict[str, str]):
     def fold(self, text: str) -> set[str]:
         """Return the same words without their case."""
         if text.isascii():
-            return self._collect_pieces(text.lower())
+            return self._collect_pieces(text.translate(_FOLDED))
         return self.fold_words(self.collect(text))
 
     def fold_words(self, words: Iterable[str]) -> set[str]:
@@ -151,20 +154,22 @@ class WordTable(dict[str, str]):
         return set(map(self.__getitem__, map(str.casefold, words)))
 
     def _collect_pieces(self, text: str) -> set[str]:
-        found = set(map(self.__getitem__, text.translate(_SPACED).split()))
+        found = set(map(self.__getitem__, text.split()))
         found.discard("")
         return found
 
 
 def cut_message(message: Message) -> Sequence[Segment]:
     """Return the segments of a message, worked out once for each message."""
-    known: Sequence[Segment] | None = message.findings.get(_KEY)
+    if message.parts and all(map(_is_result, message.parts)) and not message.is_system:
+        return [s for n in range(len(message.parts)) for s in cut_part(message, n)][:SEGMENTS_MOST]
+    known: Sequence[Segment] | None = message.memo.get(_KEY)
     if known is None:
-        known = message.findings[_KEY] = tuple(islice(_cut(message), SEGMENTS_MOST))
+        known = message.memo[_KEY] = tuple(islice(_cut(message), SEGMENTS_MOST))
     return known
 
 
-_KEY: Final = "segments"
+_KEY: Final = FINDING + "segments"
 
 
 def _cut(message: Message) -> Iterator[Segment]:
@@ -172,7 +177,7 @@ def _cut(message: Message) -> Iterator[Segment]:
         return
     person = asks(message)
     for number, part in enumerate(message.parts):
-        if part.kind == "result" or part.answers is not None:
+        if _is_result(part):
             yield from cut_part(message, number)
         elif part.kind == "text" and (person or message.role != "user"):
             text = _shorten(part.text if person else drop_thoughts(part.text), READ_MOST)
@@ -180,22 +185,36 @@ def _cut(message: Message) -> Iterator[Segment]:
             yield from _cut_series(typed)
 
 
+def _is_result(part: Part) -> bool:
+    """Tell whether a tool returned a part."""
+    return part.kind == "result" or part.answers is not None
+
+
 def cut_part(message: Message, part: int) -> Sequence[Segment]:
-    """Return the lines of a part that a tool returned, worked out once for each message."""
+    """Return the lines of a part that a tool returned, worked out once for each message.
+
+    They are kept as plain tuples, which the collector passes over: there are many.
+    """
     key = f"{_KEY} {part}"
-    known: Sequence[Segment] | None = message.findings.get(key)
+    known: Sequence[tuple[str, tuple[str, ...]]] | None = message.memo.get(key)
     if known is None:
-        known = message.findings[key] = tuple(cut_result(message.parts[part].text))
-    return known
+        known = message.memo[key] = tuple(_cut_data(message.parts[part].text))
+    return [Segment(text, words, "quoted") for text, words in known]
 
 
 def cut_result(text: str) -> Iterator[Segment]:
     """Yield the lines of what a tool returned; of a paragraph in one line, its sentences."""
+    for line, words in _cut_data(text):
+        yield Segment(line, words, "quoted")
+
+
+def _cut_data(text: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the lines of what a tool returned with their words."""
     for line in _shorten(text, TOOL_MOST).splitlines():
         bare = " ".join(line.split())
         for told in [bare] if len(bare) <= LINE_MOST else _split_line(bare, "typed"):
             if not told.startswith(MARKED) and (words := find_words(told)):
-                yield Segment(told[:LONGEST], tuple(words), "quoted")
+                yield told[:LONGEST], tuple(words)
 
 
 MARKED: Final = "[ullage: "
@@ -208,7 +227,7 @@ LINE_MOST: Final = 240
 def list_texts(message: Message) -> Iterator[str]:
     """Yield what is read of a message, its calls' arguments with it: what a call names is used."""
     for part in message.parts:
-        if part.kind == "result" or part.answers is not None:
+        if _is_result(part):
             yield _shorten(part.text, TOOL_MOST)
         elif part.kind == "text":
             yield _shorten(drop_thoughts(part.text), READ_MOST)

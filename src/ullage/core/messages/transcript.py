@@ -127,6 +127,9 @@ class Call(NamedTuple):
     arguments: str
 
 
+FINDING = "finding: "
+"""How the keys of a memo begin behind which stands what a compaction worked out of a message."""
+
 THOUGHTS = frozenset({"reasoning", "sealed"})
 """Parts that hold what a model thought, to be read or not."""
 
@@ -138,7 +141,9 @@ class Message:
     """One message in neutral form.
 
     `memo` keeps derived numbers, such as token counts, by the key of whoever derived them; it is
-    no part of the value. What weighs more than the text itself is kept in `findings`.
+    no part of the value. What is worked out of the text for a compaction stands there under keys
+    that begin with `FINDING`; it weighs many times as much as the text, and `Readings` lets go of
+    it.
     """
 
     role: str
@@ -157,18 +162,11 @@ class Message:
         native = "compaction" in [p.kind for p in self.parts]
         object.__setattr__(self, "is_compaction", native)
 
-    @property
-    def findings(self) -> dict[str, Any]:
-        """What was worked out of the text for a compaction, by the key of whoever did.
-
-        It weighs 15 to 26 times as much as the text; `Readings` lets go of it.
-        """
-        known: dict[str, Any] | None = self.memo.get(_FINDINGS)
-        return self.memo.setdefault(_FINDINGS, {}) if known is None else known
-
     def forget_findings(self) -> None:
         """Let go of what was worked out of the text: it is worked out again where it is needed."""
-        self.memo.pop(_FINDINGS, None)
+        for key in list(self.memo):
+            if key.startswith(FINDING):
+                self.memo.pop(key, None)
 
     @property
     def digest(self) -> bytes:
@@ -221,7 +219,6 @@ def digest(
     return h.digest()
 
 
-_FINDINGS = "findings"
 _DIGEST = "digest"
 _REPLACED = "replaced"
 _MEDIA = "media"
