@@ -311,6 +311,7 @@ _DIGITS: Final = re.compile(r"\d+")
 _MODAL: Final = frozenset(
     ("must", "should", "is", "are", "has", "have", "stays", "stay", "needs", "need", "was", "may")
 )
+_NONE: Final = frozenset[str]()
 _COPULA: Final = frozenset(("is", "are", "=", "was", "lives", "heißt", "est", "es"))
 
 
@@ -322,7 +323,7 @@ def profile(sentence: str) -> Profile:
     named = list(filter(_IS_NAMED.search, tokens))
     numbers = list(filter(_IS_NUMBER.fullmatch, named))
     prohibits = bool(cues.PROHIBITS.search(lower) or cues.FORBIDS.search(lower))
-    values = frozenset(named)
+    values = frozenset(named) if named else _NONE
     plain = [t for t in tokens if len(t) > 1 and t not in values and t not in cues.STOP]
     changes = cues.CHANGES.search(lower) is not None
     return Profile(
@@ -330,7 +331,7 @@ def profile(sentence: str) -> Profile:
         words=frozenset(map(_stem, plain)),
         key="" if prohibits else _key(tokens, numbers, plain),
         subject=_subject(tokens),
-        dropped=frozenset(t for m in _DROPS.findall(lower) if (t := m.strip(".:,;!?)"))),
+        dropped=frozenset(t for m in _DROPS.findall(lower) if (t := m.strip(".:,;!?)"))) or _NONE,
         prohibits=prohibits,
         changes=changes,
         replaces=changes and cues.REPLACES.search(lower) is not None,
