@@ -52,11 +52,12 @@ _DEEPEST: Final = 6
 
 def _size(value: Any, most: int, depth: int) -> int:
     """Return the characters of a value's texts, whatever its dialect calls them; about `most`."""
-    if isinstance(value, str | bytes):
+    kind = type(value)
+    if kind is str or isinstance(value, str | bytes):
         return len(value)
     if depth == 0 or value is None or isinstance(value, int | float):
         return 0
-    if isinstance(value, Mapping):
+    if kind is dict or isinstance(value, Mapping):
         items: Iterable[Any] = value.values()
     elif isinstance(value, list | tuple):
         items = value
@@ -64,7 +65,7 @@ def _size(value: Any, most: int, depth: int) -> int:
         items = getattr(value, "__dict__", {}).values()
     size = 0
     for item in items:
-        size += _size(item, most - size, depth - 1)
+        size += len(item) if type(item) is str else _size(item, most - size, depth - 1)
         if size > most:
             break
     return size

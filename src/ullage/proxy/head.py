@@ -11,6 +11,7 @@ import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote_to_bytes, urlsplit
 
@@ -44,6 +45,14 @@ BACK: Final = frozenset(
     }
 )
 """Headers of an upstream that go back to the client."""
+
+FRAMED: Final = {
+    b"content-encoding": b"identity",
+    b"transfer-encoding": b"chunked",
+    b"upgrade": b"",
+}
+"""Headers that say how a body comes, each with the one value that is taken; `upgrade` may be any
+but a WebSocket's."""
 
 CONTROL: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 """What no value of a header may hold (RFC 9110, 5.5)."""
@@ -153,14 +162,9 @@ def read(
         allowed = (f"http://{host}", f"https://{host}")  # TLS may stand in front of it
     if any(origin not in allowed for origin in origins):
         raise RequestRefused(403, "origin_refused", "pages in browsers may not use this proxy")
-    if any(v.strip().lower() != b"identity" for v in _all(headers, b"content-encoding")):
-        raise RequestRefused(415, "encoding_refused", "compressed request bodies are not taken")
-    if any(v.strip().lower() == b"websocket" for v in _all(headers, b"upgrade")):
-        raise RequestRefused(
-            400, "upgrade_refused", "no WebSocket is spoken here: send requests over HTTP/1.1"
-        )
-    if any(v.strip().lower() != b"chunked" for v in _all(headers, b"transfer-encoding")):
-        raise RequestRefused(415, "encoding_refused", "compressed request bodies are not taken")
+    for name, value in headers:
+        if name in FRAMED:
+            _check_frame(name, value.strip().lower())
     path = _path(scope)
     query = _without_key(scope.get("query_string", b""), path, headers)
     client, own = (None, dict[bytes, bytes]()) if strangers else _authenticate(headers, serve)
@@ -200,6 +204,16 @@ def back(
     return made
 
 
+def _check_frame(name: bytes, value: bytes) -> None:
+    """Raise Refused for a header that announces what is not taken here."""
+    if name == b"upgrade" and value == b"websocket":
+        raise RequestRefused(
+            400, "upgrade_refused", "no WebSocket is spoken here: send requests over HTTP/1.1"
+        )
+    if name != b"upgrade" and value != FRAMED[name]:
+        raise RequestRefused(415, "encoding_refused", "compressed request bodies are not taken")
+
+
 def _all(headers: Headers, name: bytes) -> list[bytes]:
     return [value for key, value in headers if key == name]
 
@@ -223,6 +237,7 @@ def _check_host(headers: Headers, serve: Serve, bound: str) -> None:
         )
 
 
+@lru_cache(maxsize=256)
 def _read_host(written: str) -> str | None:
     """Return the name in a `Host` header, None for what is no host with or without a port."""
     try:
@@ -235,11 +250,12 @@ def _read_host(written: str) -> str | None:
 
 def _authenticate(headers: Headers, serve: Serve) -> tuple[str | None, dict[bytes, bytes]]:
     """Return the client's name and its credentials that go on; raises Refused for a stranger."""
-    if any(len(_all(headers, name)) > 1 for name in CREDENTIALS):
+    held = [(name, value) for name, value in headers if name in CREDENTIALS]
+    sent = dict(held)
+    if len(sent) < len(held):
         raise RequestRefused(
             400, "credential_twice", "a request carries each of its credentials once"
         )
-    sent = {name: value for name, value in headers if name in CREDENTIALS}
     own = {name: value for name, value in sent.items() if name != TOKEN}
     if not serve.tokens:
         return None, own

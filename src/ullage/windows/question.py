@@ -12,6 +12,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from ullage.core.errors import ConfigurationError
+from ullage.core.tokens.claim import Claim
 from ullage.core.tokens.window import Window
 from ullage.windows.probes import root
 
@@ -70,6 +71,13 @@ class Question:
     def scope(self) -> str:
         """Name endpoint and credential (hashed), so that tenants never share what is learned."""
         return f"{self._endpoint}{mark_credential(self.api_key)}"
+
+    @cached_property
+    def claim(self) -> Claim | None:
+        """The operator's own word as a claim, None where it is not given."""
+        if self.override is None:
+            return None
+        return Claim("total", self.override, "override", self.said_by)
 
     @property
     def tenant(self) -> str:

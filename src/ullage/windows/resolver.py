@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from ullage.core.dialects.families import find_family
 from ullage.core.errors import ConfigurationError
 from ullage.core.errors.nearest import suggest
-from ullage.core.tokens.claim import UNNAMED, Claim
+from ullage.core.tokens.claim import CAPS, UNNAMED, Claim
 from ullage.core.tokens.window import Window, resolve
 from ullage.windows import probes
 from ullage.windows.disk import Disk
@@ -45,7 +45,11 @@ ASKING_S: Final = 10.0
 """Seconds that all questions to one server may take. Half of what the proxy's guard waits for: so a
 server that swallows them is remembered as such before somebody stops waiting."""
 
+Key = TypeVar("Key")
 Value = TypeVar("Value")
+
+Row = tuple[tuple["Claim", ...], tuple["Price", ...]]
+"""What the table says of a model: its window, and its prices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,8 @@ class Resolver:
         self._listed: Flights[Listed] = Flights(now)
         self._said: dict[str, str] = {}
         self._capped: dict[str, str] = {}
+        self._tabled: dict[tuple[str | None, ...], Row] = {}
+        self._settled: dict[str, tuple[list[Claim], Window]] = {}
 
     @cached_property
     def table(self) -> WindowTable:
@@ -229,6 +235,7 @@ class Resolver:
             self._listed.clear()
             self._said.clear()
             self._capped.clear()
+            self._settled.clear()
             return
         self._found.drop(question.key)
         for key in (*self._listing_keys(question), _make_catalogue_key(question)):
@@ -287,7 +294,7 @@ class Resolver:
 
     def _resolve(self, question: Question) -> Window:
         claims, complaint = self._collect_claims(question)
-        window = resolve(claims, model=question.model, now=self._now())
+        window = self._settle(question, claims)
         for warning in window.warnings:
             # Once, not with every request of a conversation.
             if self._capped.get(question.key) != warning:
@@ -296,6 +303,19 @@ class Resolver:
         neighbour = "" if window.known else self._neighbour(question)
         more = tuple(said for said in (complaint, neighbour) if said)
         return replace(window, warnings=(*window.warnings, *more)) if more else window
+
+    def _settle(self, question: Question, claims: list[Claim]) -> Window:
+        """Return what claims come to: what they came to last, where they are the same.
+
+        What was learned from refusals and cuts passes with time: it is weighed each time.
+        """
+        known = self._settled.get(question.key)
+        if known is not None and known[0] == claims:
+            return known[1]
+        window = resolve(claims, model=question.model, now=self._now())
+        if all(claim.source not in CAPS for claim in claims):
+            _note_said(self._settled, question.key, (claims, window))
+        return window
 
     def _collect_claims(self, question: Question) -> tuple[list[Claim], str]:
         """Return every claim about a question, and what is to be complained of."""
@@ -331,30 +351,36 @@ class Resolver:
     def _override(self, question: Question) -> Claim | None:
         """Return the operator's word: that of the question, else that of the settings."""
         if question.override is not None:
-            return Claim("total", question.override, "override", question.said_by)
+            return question.claim
         model = question.model or ""
         tokens = self._options.context_windows.get(model)
         where = self._options.window_places.get(model) or "context_windows in the settings"
         return None if tokens is None else Claim("total", tokens, "override", where)
 
     def _rows(self, question: Question) -> tuple[Claim, ...]:
-        named = self._find_row_key(question)
-        if named is None:
-            return ()
-        model, provider, behind = named
-        return self.table.claims(model, provider, base_model=behind)
+        return self._look_up(question)[0]
+
+    def _look_up(self, question: Question) -> Row:
+        """Return what the table says of a model, which is looked up once."""
+        about = question.model, question.base_url, question.provider
+        known = self._tabled.get(about)
+        if known is None:
+            known = (), ()
+            named = self._find_row_key(question)
+            if named is not None:
+                model, provider, behind = named
+                row = self.table.row(model, provider, base_model=behind)
+                prices = () if row is None else row.prices
+                known = self.table.claims(model, provider, base_model=behind), prices
+            _note_said(self._tabled, about, known)
+        return known
 
     def prices(self, question: Question) -> tuple[Price, ...]:
         """Return the prices of a model in the table, dearer tiers for long prompts among them.
 
         Empty where none are known. A server that is no known provider's has no price.
         """
-        named = self._find_row_key(question)
-        if named is None:
-            return ()
-        model, provider, behind = named
-        row = self.table.row(model, provider, base_model=behind)
-        return row.prices if row is not None else ()
+        return self._look_up(question)[1]
 
     def recall(self, question: Question) -> Window:
         """Return the window by what was heard so far and the table; asks nobody."""
@@ -511,8 +537,8 @@ def _make_catalogue_key(question: Question) -> str:
     return f"catalogue|{question.scope}"
 
 
-def _note_said(told: dict[str, str], key: str, text: str) -> None:
-    """Remember what was said of a question, so that it is said once; beyond a number, anew."""
+def _note_said(told: dict[Key, Value], key: Key, value: Value) -> None:
+    """Remember something of a question, so that it is said or found once; beyond a number, anew."""
     if len(told) >= MOST:
         told.clear()
-    told[key] = text
+    told[key] = value

@@ -134,8 +134,7 @@ def _reader(dialect: str | None) -> Callable[[Fields], Usage | None] | None:
         return None
     if dialect in _OTHERS:
         return _OTHERS[dialect]
-    known = {*registry.DIALECTS, *registry.aliases()}
-    if dialect not in known:
+    if dialect not in registry.DIALECTS and dialect not in registry.aliases():
         raise ConfigurationError(
             f"usage reports of dialect {dialect!r} are unknown: expected one of "
             f"{', '.join((*registry.DIALECTS, *_OTHERS))}, or None to go by the keys of the report"
@@ -171,8 +170,9 @@ def _usage_fields(report: Any) -> Fields | None:
     fields = as_mapping(report)
     if fields is None:
         return None
-    for around in (fields, *(as_mapping(fields.get(name)) or {} for name in _HOLDERS)):
-        for name in _USAGES:
+    for holder in ("", *_HOLDERS):
+        around = as_mapping(fields.get(holder)) if holder else fields
+        for name in _USAGES if around else ():
             if name in around:
                 return as_mapping(around[name])
     return fields
@@ -180,8 +180,11 @@ def _usage_fields(report: Any) -> Fields | None:
 
 def details_in(fields: Fields, *names: str) -> Fields | None:
     """Return the first of these inner mappings that is there, {} without one, None if malformed."""
-    inner: Any = next((fields[name] for name in names if fields.get(name) is not None), {})
-    return as_mapping(inner)
+    for name in names:
+        inner = fields.get(name)
+        if inner is not None:
+            return as_mapping(inner)
+    return {}
 
 
 def spellings(name: str) -> tuple[str, str]:
@@ -196,7 +199,12 @@ def split_answer(output: int, reasoning: int) -> tuple[int, int]:
 
 def tokens_in(fields: Fields, *names: str, absent: int = 0) -> int:
     """Return the first of these fields that is there, `MALFORMED` if it is no count."""
-    value = next((fields[name] for name in names if fields.get(name) is not None), absent)
+    value: Any = None
+    for name in names:
+        value = fields.get(name)
+        if value is not None:
+            break
+    value = absent if value is None else value
     plain = isinstance(value, int) and not isinstance(value, bool) and value >= 0
     return value if plain else MALFORMED
 

@@ -73,7 +73,7 @@ def field_of(value: Any, name: str) -> Any:
 
 def as_mapping(value: Any) -> Mapping[str, Any] | None:
     """Return a mapping as it is, an SDK object as a mapping, anything else as None."""
-    if type(value) is dict or isinstance(value, Mapping):
+    if type(value) is dict or value is None or isinstance(value, Mapping):
         return value
     dump = getattr(value, "model_dump", None)
     if callable(dump):

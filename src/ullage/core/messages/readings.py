@@ -216,9 +216,9 @@ class _Found(NamedTuple):
     def leave(self, kept: tuple[Reading, ...]) -> Sequence[Reading]:
         """Return readings without those that the history goes on with all of."""
         gone = set[int]()
-        if len(self.reading.copies) == self.length:
+        if self.length and len(self.reading.copies) == self.length:
             gone.add(id(self.reading))
-        if len(self.giver.copies) == self.step.size:
+        if self.step.size and len(self.giver.copies) == self.step.size:
             gone.add(id(self.giver))
         if not gone:
             return kept

@@ -178,8 +178,10 @@ def is_edited_by_server(report: Any) -> bool:
     usage = as_mapping(fields.get("usage")) or fields
     if managed.get("applied_edits") or any(_list_dropped(fields)):
         return True
-    made = (fields.get("output"), fields.get("content"), usage.get("iterations"))
-    return any(piece.get("type") == "compaction" for told in made for piece in _list_objects(told))
+    for told in (fields.get("output"), fields.get("content"), usage.get("iterations")):
+        if told and any(piece.get("type") == "compaction" for piece in _list_objects(told)):
+            return True
+    return False
 
 
 def is_unbound(report: Any) -> bool:
@@ -192,7 +194,8 @@ def is_unbound(report: Any) -> bool:
 
 def _list_dropped(fields: Mapping[str, Any]) -> list[Any]:
     """Return why each block of reasoning was dropped."""
-    told = _list_objects(fields.get("input_transformations"))
+    listed = fields.get("input_transformations")
+    told = _list_objects(listed) if listed else ()
     return [entry.get("reason", "") for entry in told if entry.get("type") == "thinking_dropped"]
 
 
