@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.guard.learned import NOTHING, Learned, read_calibration
 from ullage.core.tokens.calibration import Calibration, learn
+from ullage.core.values.frozen import replace
 from ullage.json_file import JsonFile
 
 if TYPE_CHECKING:

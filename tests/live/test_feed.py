@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ullage.core.errors import ConfigurationError
-from ullage.live.feed import RowFeed
+from ullage.live.feed import LateRow, RowFeed
 from ullage.live.values import LiveSession
 
 STEPS = st.lists(
@@ -78,3 +78,21 @@ def test_a_row_is_found_by_its_key():
     feed.drop("proxy/b")
     with pytest.raises(ConfigurationError, match="at least one"):
         RowFeed(0)
+
+
+def test_a_late_row_is_drawn_once_somebody_looks():
+    drawn: list[int] = []
+
+    def draw() -> LiveSession:
+        drawn.append(1)
+        return row(1, used=len(drawn))
+
+    feed, watcher = RowFeed(), Watcher()
+    feed.put_late("proxy/1", LateRow(draw))
+    assert feed.version == 1
+    assert not drawn
+    watcher.look(feed)
+    assert feed.list_rows() == [feed.get("proxy/1")] == [row(1, used=1)] == [*watcher.rows.values()]
+    feed.put_late("proxy/1", LateRow(draw))
+    watcher.look(feed)
+    assert watcher.rows == {"proxy/1": row(1, used=2)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ullage.core.compaction.policy import Policy
@@ -31,6 +31,7 @@ from ullage.core.guard.request import Prepared, Preparing, Request, Setup
 from ullage.core.guard.stages.replay import find_checkpoint
 from ullage.core.tokens.gauge import Assessment
 from ullage.core.tokens.truncation import is_unbound
+from ullage.core.values.frozen import replace
 from ullage.core.values.pickling import Unpicklable
 from ullage.guard.call import keywords
 from ullage.guard.defaults import add_pins

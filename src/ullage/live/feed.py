@@ -7,7 +7,7 @@ so that a slow one is told the newest state and holds nobody up. It keeps no tex
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from ullage.core.errors import ConfigurationError
@@ -29,6 +29,26 @@ class Changes(NamedTuple):
     whole: bool
 
 
+class LateRow:
+    """A row that is drawn when somebody looks at it, which is seldom the case.
+
+    `draw` may be called in any thread, and says how things stand then.
+    """
+
+    __slots__ = ("_draw", "_row")
+
+    def __init__(self, draw: Callable[[], LiveSession]) -> None:
+        self._draw = draw
+        self._row: LiveSession | None = None
+
+    def read(self) -> LiveSession:
+        """Return the row."""
+        row = self._row
+        if row is None:
+            row = self._row = self._draw()
+        return row
+
+
 class RowFeed:
     """Keeps the newest rows, and in which order they changed. Safe to share between threads."""
 
@@ -36,7 +56,7 @@ class RowFeed:
         if most < 1:
             raise ConfigurationError(f"a feed keeps at least one conversation, not {most}")
         self._most = most
-        self._rows: dict[str, tuple[int, LiveSession]] = {}
+        self._rows: dict[str, tuple[int, LiveSession | LateRow]] = {}
         self._gone: dict[str, int] = {}
         self._since = 0  # what went before this change is not known any more
         self._version = 0
@@ -53,12 +73,20 @@ class RowFeed:
             held = self._rows.get(row.key)
             if held is not None and held[1] == row:
                 return
-            self._rows.pop(row.key, None)
-            self._gone.pop(row.key, None)
-            self._version += 1
-            self._rows[row.key] = (self._version, row)
-            while len(self._rows) > self._most:
-                self._leave(next(iter(self._rows)))
+            self._take(row.key, row)
+
+    def put_late(self, key: str, row: LateRow) -> None:
+        """Take in that the row of a key has changed, which is drawn once somebody looks."""
+        with self._lock:
+            self._take(key, row)
+
+    def _take(self, key: str, row: LiveSession | LateRow) -> None:
+        self._rows.pop(key, None)
+        self._gone.pop(key, None)
+        self._version += 1
+        self._rows[key] = (self._version, row)
+        while len(self._rows) > self._most:
+            self._leave(next(iter(self._rows)))
 
     def drop(self, key: str) -> None:
         """Forget a conversation."""
@@ -69,22 +97,24 @@ class RowFeed:
     def get(self, key: str) -> LiveSession | None:
         """Return a row by its key, None where there is none."""
         held = self._rows.get(key)
-        return None if held is None else held[1]
+        return None if held is None else _read(held[1])
 
     def list_rows(self) -> list[LiveSession]:
         """Return all rows, the one that changed last first."""
         with self._lock:
-            return [row for _, row in reversed(self._rows.values())]
+            held = [row for _, row in reversed(self._rows.values())]
+        return [_read(row) for row in held]
 
     def list_changes(self, since: int = 0) -> Changes:
         """Return what changed behind change `since`; everything where that is too long ago."""
         with self._lock:
             whole = since < self._since or since == 0 or since > self._version
-            rows = list(self._find_newer(0 if whole else since))
+            held = list(self._find_newer(0 if whole else since))
             gone = [] if whole else [key for key, at in self._gone.items() if at > since]
-            return Changes(self._version, rows, gone, whole)
+            version = self._version
+        return Changes(version, [_read(row) for row in held], gone, whole)
 
-    def _find_newer(self, since: int) -> Iterator[LiveSession]:
+    def _find_newer(self, since: int) -> Iterator[LiveSession | LateRow]:
         for at, row in reversed(self._rows.values()):
             if at <= since:
                 return
@@ -96,3 +126,7 @@ class RowFeed:
         self._gone[key] = self._version
         while len(self._gone) > self._most:
             self._since = self._gone.pop(next(iter(self._gone)))
+
+
+def _read(row: LiveSession | LateRow) -> LiveSession:
+    return row.read() if isinstance(row, LateRow) else row

@@ -142,16 +142,18 @@ def _quickly(raw: bytes, name: str, depth: int) -> Body:
     values = {key: bytes(value) for key, value in _TOP.decode(raw).items()}
     body = Body(raw, _values=values)
     found = sum([len(key) + len(value) + 4 for key, value in values.items()])
+    few = raw.count(b"[") + raw.count(b"{") <= depth - 2  # then no part of it nests too deep
     if len(raw) - found > depth:  # a name that stands twice: its first value goes on, too
         _flat(raw, depth)
     for key, value in values.items():
         if key == name and value[:1] == b"[" and depth > 1:
             pieces = body.slices = [bytes(piece) for piece in _LIST.decode(value)]
-            for piece in pieces:
+            for piece in () if few else pieces:
                 _flat(piece, depth, inside=2)
             body.history = [_ANY.decode(piece) for piece in pieces]
         else:
-            _flat(value, depth, inside=1)
+            if not few:
+                _flat(value, depth, inside=1)
             body.fields[key] = _ANY.decode(value)
     return body
 

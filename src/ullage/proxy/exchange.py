@@ -12,7 +12,6 @@ import logging
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.dialects.lines import Members
@@ -170,8 +169,7 @@ class Exchange:
         if workers is not None and len(raw) > NEARLY_LARGE:
             workers.prepare()
         body = await self._read_body(raw, form.fields.messages)
-        form = replace(form, fields=form.fields.spell(body.fields))
-        return make_call(self._serve, head, form, body)
+        return make_call(self._serve, head, form.spell(body.fields), body)
 
     async def _guard_conversation(self, form: GuardedPath, raw: bytes) -> None:
         call = await self._read_call(form, raw)

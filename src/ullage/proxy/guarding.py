@@ -10,7 +10,7 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from ullage.core.compaction.policy import Policy
@@ -24,6 +24,7 @@ from ullage.core.guard.events import (
 )
 from ullage.core.tokens.cost import cost
 from ullage.core.tokens.gauge import assess
+from ullage.core.values.frozen import quicken, replace
 from ullage.guard.defaults import make_summarizer
 from ullage.guard.guard import Guard
 from ullage.guard.planning import THREADS
@@ -80,6 +81,7 @@ Refused = tuple[str, str, str, str]
 """What is not asked of an upstream again ("usage", "tools"), its address, the model, the party."""
 
 
+@quicken
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What goes to the upstream for a call.
@@ -327,8 +329,8 @@ class Guarding:
         if found is None or (isinstance(found, MeasuredRequest) and found.found is None):
             return None
         before = self._ledger.get(found.name)
-        entry = make_entry(call, found, before)
-        self._ledger.note(replace(entry, at=self._runtime.now(), last_status=status))
+        entry = make_entry(call, found, before, self._runtime.now(), status)
+        self._ledger.note(entry)
         if plan.spared and plan.standing is not None and plan.standing.made is not None:
             spared = plan.spared
             self.steer(spared, lambda steering: steering.spare(spared, yes=False))

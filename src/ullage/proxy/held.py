@@ -6,9 +6,10 @@ looks at, the body is all that is kept.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ullage.core.values.frozen import quicken, replace
 from ullage.proxy import body as bodies
 from ullage.proxy.body import Body
 from ullage.proxy.call import ProxyCall, fill_history, make_request
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from ullage.runtime import Runtime
 
 
+@quicken
 @dataclass(frozen=True, slots=True)
 class HeldRequest:
     """A request as bytes: as it came, and as it was sent.

@@ -6,8 +6,8 @@ What stands in no row is not there: nothing is passed through blindly.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from ullage.core.dialects import registry
 from ullage.core.dialects.dialect import Dialect, Fields
@@ -31,6 +31,11 @@ class GuardedPath:
     def spoken(self) -> Dialect:
         """The dialect itself."""
         return registry.find(self.dialect)
+
+    def spell(self, given: Mapping[str, Any]) -> GuardedPath:
+        """Return the path with its fields by the names that a request gives them."""
+        spelled = self.fields.spell(given)
+        return self if spelled is self.fields else replace(self, fields=spelled)
 
 
 GUARDED: Final[Mapping[str, GuardedPath]] = {

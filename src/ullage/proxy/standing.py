@@ -6,12 +6,13 @@ It decides nothing, and knows no guard.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ullage.core.compaction.checkpoint import chain
 from ullage.core.guard.stages.room import room_needed
 from ullage.core.summary.flaws import name_strategies
+from ullage.core.values.frozen import quicken, replace
 from ullage.proxy.call import find_limit
 from ullage.proxy.ledger import Entry
 
@@ -39,6 +40,7 @@ class Reduction:
     strategy: str
 
 
+@quicken
 @dataclass(frozen=True, slots=True)
 class Standing:
     """What was found out of a request before it was sent.
@@ -100,10 +102,16 @@ def find_name(call: ProxyCall, view: View) -> str:
     return hashlib.blake2b(f"{call.apart}|{link}".encode(), digest_size=8).hexdigest()
 
 
-def make_entry(call: ProxyCall, found: Standing | MeasuredRequest, before: Entry | None) -> Entry:
+def make_entry(
+    call: ProxyCall,
+    found: Standing | MeasuredRequest,
+    before: Entry | None,
+    at: float,
+    status: int,
+) -> Entry:
     """Return how a conversation stands, for the pages; `before` is the entry of its last request.
 
-    When it was, and what status came, is left open.
+    `at` is when it was, in seconds since the epoch, `status` the one that came.
     """
     if isinstance(found, Standing):
         assessed, tier, made = found.assessment, found.tier, found.made
@@ -112,21 +120,24 @@ def make_entry(call: ProxyCall, found: Standing | MeasuredRequest, before: Entry
         assert found.found is not None  # noqa: S101 - of others nothing is known
         assessed, tier, made = found.found, found.found.tier, None
         basis = found.basis
-    was = before or Entry(found.name, "", "", "", 0.0, requests=0)
+    compactions, saved, requests = 0, 0, 0
+    if before is not None:
+        compactions, saved, requests = before.compactions, before.saved, before.requests
     return Entry(
         id=found.name,
         upstream=call.upstream.name,
         model=call.model or "",
         dialect=call.form.dialect,
-        at=0.0,
+        at=at,
         used=assessed.input_tokens,
         window=assessed.window_tokens,
         tier=tier,
         basis=basis,
         messages=len(call.body.history),
-        compactions=was.compactions + (made is not None),
-        saved=was.saved + (made.before - made.after if made is not None else 0),
-        requests=was.requests + 1,
+        compactions=compactions + (made is not None),
+        saved=saved + (made.before - made.after if made is not None else 0),
+        requests=requests + 1,
+        last_status=status,
         owner=call.client or "",
     )
 

@@ -22,7 +22,7 @@ from ullage.core.summary.flaws import name_strategies
 from ullage.core.tokens.cost import cost, find_cache_rates
 from ullage.live.breaks import find_break, is_broken, list_parts
 from ullage.live.claims import describe_window
-from ullage.live.feed import RowFeed
+from ullage.live.feed import LateRow, RowFeed
 from ullage.live.review import list_messages, review_script
 from ullage.live.source import NotPossible, UnknownConversation
 from ullage.live.values import (
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from ullage.core.compaction.checkpoint import Checkpoint
     from ullage.core.guard.request import Request
     from ullage.core.tokens.cost import Price
+    from ullage.core.tokens.window import Window
     from ullage.guard.view import View
     from ullage.proxy.call import ProxyCall
     from ullage.proxy.guarding import Plan
@@ -77,14 +78,59 @@ class _Readable:
 
 @dataclass(slots=True)
 class _Track:
-    """What is known of one conversation, in numbers."""
+    """What is known of one conversation, in numbers.
 
-    row: LiveSession
+    `entry` is that of its last request, `bound` the window of that and the policy, where it was
+    guarded. `count`, `dollars` and `faults` are sums over all its requests.
+    """
+
+    owner: str
+    entry: Entry
     question: Question
     dialect: str
+    title: str = ""
+    bound: tuple[Window, Policy] | None = None
+    count: int = 0
+    dollars: float | None = None
+    faults: int = 0
     requests: deque[LiveRequest] = field(default_factory=lambda: deque(maxlen=REQUESTS))
     events: deque[LiveEvent] = field(default_factory=lambda: deque(maxlen=EVENTS))
     compactions: list[LiveCompaction] = field(default_factory=list)
+
+    def draw_row(self) -> LiveSession:
+        """Return the conversation as it stands, for a list of them."""
+        requests, made, entry = tuple(self.requests), tuple(self.compactions), self.entry
+        last, at = requests[-1], self.find_point()
+        pace = measure_pace([one.tokens for one in requests], at or last.window)
+        return LiveSession(
+            source=SOURCE,
+            id=entry.id,
+            at=entry.at,
+            title=self.title,
+            owner=self.owner,
+            model=entry.model,
+            upstream=entry.upstream,
+            state="active",
+            used=last.tokens,
+            window=last.window,
+            compaction_at=at,
+            basis=last.basis,
+            tier=entry.tier,
+            growth=pace.growth,
+            left=pace.left,
+            messages=entry.messages,
+            requests=self.count,  # the ledger may have forgotten it in between
+            dollars=self.dollars,
+            cached=share_cached([one.usage for one in requests if one.usage is not None]),
+            compactions=len(made),
+            saved=sum(each.before - each.after for each in made),
+            faults=self.faults,
+            last=self.events[-1].text if self.events else f"answered {last.status}",
+        )
+
+    def find_point(self) -> int | None:
+        """Return the tokens at which it is compacted, None where that is not known."""
+        return None if self.bound is None else compaction_point(*self.bound)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +167,9 @@ class ConversationWatch:
             usage = Usage.from_report(end.report, dialect=call.form.dialect)
         prices = self._runtime.windows.prices(question)
         track = self._tracks.pop(name, None)
+        before = "unavailable" if track is None else track.entry.tier
         if track is None:
-            row = LiveSession(source=SOURCE, id=name, owner=call.client or "")
-            track = _Track(row, question, call.form.dialect)
+            track = _Track(call.client or "", entry, question, call.form.dialect)
         self._tracks[name] = track
         track.question, track.dialect = question, call.form.dialect
         while len(self._tracks) > self._most:
@@ -145,9 +191,13 @@ class ConversationWatch:
         )
         _insert(track.requests, request)
         self._keep_readable(name, call, plan)
-        self._note_end(track, request, note)
-        track.row = self._draw_row(track, entry, call, plan)
-        self.feed.put(track.row)
+        _note_end(track, request, note, before)
+        self._sum_up(track, entry, request, call, plan)
+        self._show(track)
+
+    def _show(self, track: _Track) -> None:
+        """Have who looks at conversations see how this one stands."""
+        self.feed.put_late(f"{SOURCE}/{track.entry.id}", LateRow(track.draw_row))
 
     def _note_compaction(self, call: ProxyCall, plan: Plan, name: str, at: float) -> bool:
         track = self._tracks[name]
@@ -233,60 +283,27 @@ class ConversationWatch:
         self._readable.clear()
         self._held = 0
         for track in self._tracks.values():
-            if track.row.title:
-                track.row = replace(track.row, title="")
-                self.feed.put(track.row)
+            if track.title:
+                track.title = ""
+                self._show(track)
 
     def _forget(self, name: str) -> None:
         gone = self._readable.pop(name, None)
         self._held -= 0 if gone is None else gone.size
 
-    def _note_end(self, track: _Track, request: LiveRequest, note: str) -> None:
-        number = len(track.requests)
-        if note:
-            track.events.append(LiveEvent(request.at, "cache", note, number))
-        if request.status >= 400:
-            text = f"answered {request.status}" if request.status != 499 else "the client left"
-            track.events.append(LiveEvent(request.at, "status", text, number))
-        before = track.row.tier
-        if before not in (request.tier, "unavailable"):
-            text = f"from {before} to {request.tier}"
-            track.events.append(LiveEvent(request.at, "pressure", text, number))
-
-    def _draw_row(self, track: _Track, entry: Entry, call: ProxyCall, plan: Plan) -> LiveSession:
-        last, was = track.requests[-1], track.row
-        usages = [one.usage for one in track.requests if one.usage is not None]
-        at = None
+    def _sum_up(
+        self, track: _Track, entry: Entry, request: LiveRequest, call: ProxyCall, plan: Plan
+    ) -> None:
+        """Add a request to what is known of its conversation."""
+        track.entry, track.bound = entry, None
         if plan.standing is not None:
-            at = compaction_point(plan.standing.window, call.rule.policy or Policy.ladder())
-        pace = measure_pace([one.tokens for one in track.requests], at or last.window)
-        paid = was.dollars if last.dollars is None else (was.dollars or 0.0) + last.dollars
-        title = was.title
-        if not title and self.reads and plan.view is not None:
-            title = _find_title(plan.view)
-        return replace(
-            was,
-            at=entry.at,
-            title=title,
-            model=entry.model,
-            upstream=entry.upstream,
-            state="active",
-            used=last.tokens,
-            window=last.window,
-            compaction_at=at,
-            basis=last.basis,
-            tier=entry.tier,
-            growth=pace.growth,
-            left=pace.left,
-            messages=entry.messages,
-            requests=was.requests + 1,  # the ledger may have forgotten it in between
-            dollars=paid,
-            cached=share_cached(usages),
-            compactions=len(track.compactions),
-            saved=sum(made.before - made.after for made in track.compactions),
-            faults=was.faults + _count_faults(plan),
-            last=track.events[-1].text if track.events else f"answered {last.status}",
-        )
+            track.bound = plan.standing.window, call.rule.policy or Policy.ladder()
+        if request.dollars is not None:
+            track.dollars = (track.dollars or 0.0) + request.dollars
+        if not track.title and self.reads and plan.view is not None:
+            track.title = _find_title(plan.view)
+        track.count += 1
+        track.faults += _count_faults(plan)
 
     # --- read by pages --------------------------------------------------------------------------
 
@@ -309,7 +326,7 @@ class ConversationWatch:
                 notes.append(f"what fills the window cannot be told: {error}")
         can = {"forget"} | (set() if held is None else {"again", "pin", "recall", "undo"})
         return SessionDetail(
-            track.row,
+            track.draw_row(),
             tuple(track.requests),
             tuple(track.events),
             tuple(track.compactions),
@@ -339,7 +356,7 @@ class ConversationWatch:
             dialect=track.dialect,
             runtime=self._runtime,
         )
-        return {**found.to_dict(), "compaction_at": track.row.compaction_at}
+        return {**found.to_dict(), "compaction_at": track.find_point()}
 
     def _find_waste(self, track: _Track, request: Request, report: Mapping[str, Any]) -> Any:
         runtime = self._runtime
@@ -447,8 +464,20 @@ class ConversationWatch:
         track = self._find(name)
         log.info("conversation %s: %s", name, text)
         track.events.append(LiveEvent(at, "operator", text, len(track.requests)))
-        track.row = replace(track.row, last=text)
-        self.feed.put(track.row)
+        self._show(track)
+
+
+def _note_end(track: _Track, request: LiveRequest, note: str, before: str) -> None:
+    """Note what came of a request as events; `before` is the tier before it."""
+    number = len(track.requests)
+    if note:
+        track.events.append(LiveEvent(request.at, "cache", note, number))
+    if request.status >= 400:
+        text = f"answered {request.status}" if request.status != 499 else "the client left"
+        track.events.append(LiveEvent(request.at, "status", text, number))
+    if before not in (request.tier, "unavailable"):
+        text = f"from {before} to {request.tier}"
+        track.events.append(LiveEvent(request.at, "pressure", text, number))
 
 
 def _insert(requests: deque[LiveRequest], request: LiveRequest) -> None:

@@ -133,7 +133,7 @@ class Bench:
         form = routes.find_form(path)
         assert form is not None  # noqa: S101 - the proxy looked
         body = bodies.read(raw, form.fields.messages, self._bounds())
-        form = replace(form, fields=form.fields.spell(body.fields))
+        form = form.spell(body.fields)
         call = make_call(self._serve, head, form, body)
         self._tickets[ticket] = {0: (call, None)}
         return _strip_call(call), _tell_body(body)

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Final
 
 from ullage.core.tokens import evidence
 from ullage.core.tokens.claim import Claim
+from ullage.core.values.frozen import replace
 from ullage.transport import loopback, mask_url
 from ullage.windows.disk import Disk, StoredClaims
 from ullage.windows.question import BY, Question

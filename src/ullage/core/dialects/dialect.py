@@ -85,6 +85,8 @@ class Fields:
 
     def spell(self, given: Mapping[str, Any]) -> Fields:
         """Return the fields by the names that a request gives them."""
+        if not self.spellings:
+            return self
         other = {own: name for own, name in self.spellings.items() if name in given}
         inner = given.get(other.get(self.inside or "", self.inside or ""))
         held = inner if isinstance(inner, Mapping) else {}

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ullage.core.dialects import registry
 from ullage.core.errors import ConfigurationError
 from ullage.core.messages.fields import as_mapping
+from ullage.core.values.frozen import quicken
 
 if TYPE_CHECKING:
     from ullage.core.dialects.dialect import Dialect
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 Fields = Mapping[str, Any]
 
 
+@quicken
 @dataclass(frozen=True, slots=True)
 class Usage:
     """What one call used, in tokens, in buckets that do not overlap.
@@ -170,9 +172,9 @@ def _usage_fields(report: Any) -> Fields | None:
     fields = as_mapping(report)
     if fields is None:
         return None
-    for holder in ("", *_HOLDERS):
-        around = as_mapping(fields.get(holder)) if holder else fields
-        for name in _USAGES if around else ():
+    for holder in (None, *_HOLDERS):
+        around = fields if holder is None else as_mapping(fields.get(holder)) or {}
+        for name in _USAGES:
             if name in around:
                 return as_mapping(around[name])
     return fields

@@ -6,7 +6,6 @@ pure, plans nothing and keeps nothing.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from math import ceil, floor
 from typing import TYPE_CHECKING, Final, Literal
@@ -24,6 +23,7 @@ from ullage.core.tokens.truncation import (
     ReportRange,
     Truncation,
 )
+from ullage.core.values.frozen import replace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,7 @@ size, and which tiers people were told of. It knows no store and holds no messag
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +19,7 @@ from ullage.core.messages.size import Size
 from ullage.core.tokens.counting import Anchor, Measure, part
 from ullage.core.tokens.evidence import PASSING_S
 from ullage.core.tokens.gauge import Shown
+from ullage.core.values.frozen import quicken, replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,6 +36,7 @@ BASE: Final = 200
 reports of one prompt differ by."""
 
 
+@quicken
 @dataclass(frozen=True, slots=True)
 class Conversation:
     """The state of a conversation after a request.

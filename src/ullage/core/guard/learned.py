@@ -6,11 +6,12 @@ machine goes on with the same numbers. It knows no store and no clock.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.tokens.calibration import Calibration, Outside, ReportedSize
 from ullage.core.tokens.claim import LEARNED, Claim, acceptable
+from ullage.core.values.frozen import quicken, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from ullage.core.tokens.counting import Meter
 
 
+@quicken
 @dataclass(frozen=True, slots=True)
 class Learned:
     """How a model counts, what it refused a history for, and what events said of its window.

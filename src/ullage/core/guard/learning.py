@@ -5,7 +5,7 @@ Pure: a driver feeds in what came back, and carries out what is learned. It plan
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ullage.core.dialects.usage import Usage
@@ -25,6 +25,7 @@ from ullage.core.tokens.calibration import ReportedSize, learn
 from ullage.core.tokens.cost import cost
 from ullage.core.tokens.gauge import Assessment, assess
 from ullage.core.tokens.truncation import detect, finish_reason, is_edited_by_server
+from ullage.core.values.frozen import quicken, replace
 
 if TYPE_CHECKING:
     from ullage.core.compaction.checkpoint import Checkpoint
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from ullage.core.tokens.truncation import Truncation
 
 
+@quicken
 @dataclass(frozen=True, slots=True)
 class Observation:
     """What a response taught: the usage, the assessment by it, and what else may be learned.
@@ -116,7 +118,8 @@ def _read_report(setup: Setup, sent: Prepared, usage: Usage, report: Any) -> Obs
 
 def _assess(setup: Setup, sent: Prepared, usage: Usage) -> Assessment:
     found = assess(usage, sent.window, thresholds=setup.policy.thresholds)
-    return replace(found, provider=sent.assessment.provider)
+    provider = sent.assessment.provider
+    return found if provider is None else replace(found, provider=provider)
 
 
 def _is_believed(sent: Prepared, cut: Truncation | None, reported: int, *, true: bool) -> bool:

@@ -9,7 +9,6 @@ after a refusal is `core.guard.recovery`'s, what a response teaches is `core.gua
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ullage.core.guard.events import OverShare
@@ -31,6 +30,7 @@ from ullage.core.guard.stages.measure import Measured, measure_request
 from ullage.core.guard.stages.read import check_request, read_request
 from ullage.core.guard.stages.replay import replay
 from ullage.core.guard.stages.view import prepare_view
+from ullage.core.values.frozen import replace
 
 if TYPE_CHECKING:
     from ullage.core.guard.conversation import Conversation

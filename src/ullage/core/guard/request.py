@@ -6,11 +6,12 @@ A guard's machine yields the needs and is sent their answers. Nothing here decid
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.dialects.families import NO_LIMITS
 from ullage.core.guard.learned import NOTHING, calibrate_meter
+from ullage.core.values.frozen import quicken, replace
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -143,6 +144,7 @@ Need = (
 Preparing = Generator[Need, Any, "Prepared"]
 
 
+@quicken
 @dataclass(frozen=True, slots=True)
 class Setup:
     """What stays the same from request to request.
@@ -246,6 +248,7 @@ class Request:
         return doubt_quoted(kind, [*self.messages, *beside])
 
 
+@quicken
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A request that may be sent, and everything that was found out on the way.

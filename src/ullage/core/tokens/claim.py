@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal
 
+from ullage.core.values.frozen import quicken
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -49,6 +51,7 @@ SMALLEST: Final = 1024
 """A claim below this is refused unless an operator or a local server makes it."""
 
 
+@quicken
 @dataclass(frozen=True, slots=True)
 class Claim:
     """One source's statement about a limit, in tokens.

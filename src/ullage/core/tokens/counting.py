@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate, islice
 from math import ceil, floor
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cast
@@ -21,6 +21,7 @@ from ullage.core.messages.size import Size
 from ullage.core.messages.transcript import Media
 from ullage.core.tokens.parallel import MARK, count_parallel, find_parallel, widen
 from ullage.core.tokens.texts import MEDIA, list_texts
+from ullage.core.values.frozen import quicken, replace
 from ullage.core.values.shown import table
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ class Meter:
         object.__setattr__(self, "key", key if f.parallel is None else key + MARK)
 
 
+@quicken
 @dataclass(frozen=True, slots=True)
 class Count:
     """How many tokens something takes: `tokens` is the best value, `low` and `high` the band.
@@ -142,6 +144,7 @@ class Anchor(NamedTuple):
     raw: Size
 
 
+@quicken
 @dataclass(frozen=True, slots=True)
 class Measure:
     """A measured transcript: `fixed` for system text outside the list, tools and the reply.

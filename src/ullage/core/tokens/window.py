@@ -7,12 +7,13 @@ rank combine by the smaller; what lost stays visible. What refusals and reports 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ullage.core.errors import ContextWindowUnknown
 from ullage.core.tokens.claim import CAPS, FORGET, LEARNED, RANKS, acceptable, order, say_source
 from ullage.core.tokens.evidence import find_cap, find_floor
+from ullage.core.values.frozen import quicken, replace
 from ullage.core.values.shown import line, table
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class WorkingBound(NamedTuple):
         return f"the {self.name} bound of {self.tokens:,} tokens {self.source}"
 
 
+@quicken
 @dataclass(frozen=True, slots=True)
 class Window:
     """What one request may hold: the fact that claims resolve to, or `known=False`.

@@ -7,7 +7,7 @@ room as it is in a window that is larger than that of its checkpoint.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ullage.core.compaction import laws
@@ -20,12 +20,15 @@ from ullage.core.guard.request import Need, NeedLoad
 from ullage.core.guard.stages.read import Read, read_history
 from ullage.core.guard.stages.room import room_needed
 from ullage.core.tokens.counting import measure
+from ullage.core.values.frozen import quicken, replace
 
 if TYPE_CHECKING:
+    from ullage.core.guard.learned import Learned
     from ullage.core.guard.request import Request, Setup
     from ullage.core.tokens.window import Window
 
 
+@quicken
 @dataclass(frozen=True, slots=True)
 class Replayed:
     """A history after the checkpoint that is known for it, and the conversation so far.
@@ -51,11 +54,11 @@ def replay(
     """Go on with the conversation; find the known prefix and apply its checkpoint."""
     known = recalled or Conversation(setup.conversation_scope, "")
     learned = setup.learned.keep_events(window.claims, setup.now)
-    began = replace(_begin_turn(known, read, window), learned=learned)
+    began = _begin_turn(known, read, window, learned)
     found = yield from _find_checkpoint(_Search(setup, request, read, window, began))
     script = found.checkpoint.script if found.checkpoint is not None else Script()
     wide = (window.working_tokens or 0) if found.outgrown else 0
-    conversation = replace(began, wide=wide)
+    conversation = began if began.wide == wide else replace(began, wide=wide)
     reported = recalled is not None and recalled.has_report_of(found.edited.transcript)
     again = recalled is not None and recalled.prefix == read.whole  # it was told before
     return Replayed(
@@ -178,7 +181,9 @@ def find_checkpoint(setup: Setup, request: Request) -> Generator[Need, Any, Chec
     return known
 
 
-def _begin_turn(conversation: Conversation, read: Read, window: Window) -> Conversation:
+def _begin_turn(
+    conversation: Conversation, read: Read, window: Window, learned: Learned
+) -> Conversation:
     """Return the conversation at this history; a new turn begins with no effort spent."""
     asked, prefixes = read.history.request(), read.prefixes
     turn = prefixes[asked] if asked is not None else ""
@@ -186,4 +191,5 @@ def _begin_turn(conversation: Conversation, read: Read, window: Window) -> Conve
         conversation,
         prefix=read.whole,
         effort=conversation.effort.at(turn, window.input_tokens or 0),
+        learned=learned,
     )

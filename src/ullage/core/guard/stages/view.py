@@ -6,7 +6,6 @@ It makes nothing smaller but `max_tokens`.
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ullage.core.compaction import laws
@@ -18,6 +17,7 @@ from ullage.core.guard.stages.measure import Measured, ask_server, explain_immov
 from ullage.core.guard.stages.room import min_output
 from ullage.core.tokens.budget import Cramped, find_cramped
 from ullage.core.tokens.gauge import assess
+from ullage.core.values.frozen import replace
 
 if TYPE_CHECKING:
     from ullage.core.guard.stages.compact import Made
