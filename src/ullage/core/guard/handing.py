@@ -43,6 +43,6 @@ def hand_over_request(
 def _count_beside(measured: Measured) -> int:
     """Return the tokens of what every request begins with: instructions, tools and framing."""
     system = measured.edited.transcript.messages
-    sizes = measured.size.count().by_message
+    sizes = measured.count.by_message
     spoken = sum(tokens for message, tokens in zip(system, sizes, strict=True) if message.is_system)
     return measured.size.outside().high + spoken

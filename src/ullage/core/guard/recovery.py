@@ -147,7 +147,7 @@ def _smaller(
     target, most = _find_targets(measured, bound, named=error.limit is not None)
     due = Due(target, DETERMINISTIC, trigger, keep=keep, most=most)
     made = yield from compact_request(setup, request, measured, due)
-    if made.outcome is None or made.measured.size.count().tokens >= refused:
+    if made.outcome is None or made.measured.count.tokens >= refused:
         raise ContextTooLargeError(
             f"the server refused {refused:,} tokens and nothing more can be left out: "
             f"{explain_immovable(made.measured)}",

@@ -11,6 +11,7 @@ import json
 from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import accumulate, islice
 from math import ceil, floor
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cast
@@ -95,12 +96,18 @@ class Meter:
     key: str = field(init=False)
 
     def __post_init__(self) -> None:
-        f = self.framing
-        sizes = (*f.call, *f.result, *f.tool, *f.tools)
-        added = (f.message, f.role, f.name, f.slack, *sizes, f.image.name, f.loose, f.ids)
-        more = (f.names_twice, *(f.parallel or ()))
-        key = "/".join([self.counter.key, *map(str, (*added, *more))])
-        object.__setattr__(self, "key", key if f.parallel is None else key + MARK)
+        object.__setattr__(self, "key", _make_key(self.counter.key, self.framing))
+
+
+@lru_cache(maxsize=256)  # a meter is made anew with each report that calibrates
+def _make_key(vocabulary: str, framing: Framing) -> str:
+    """Return what unscaled sizes are known by."""
+    f = framing
+    sizes = (*f.call, *f.result, *f.tool, *f.tools)
+    added = (f.message, f.role, f.name, f.slack, *sizes, f.image.name, f.loose, f.ids)
+    more = (f.names_twice, *(f.parallel or ()))
+    key = "/".join([vocabulary, *map(str, (*added, *more))])
+    return key if f.parallel is None else key + MARK
 
 
 @quicken
@@ -185,7 +192,9 @@ class Measure:
         if self.rest is not None:
             size = _sum(self.scale.of(self.total), self.rest)
         basis = "estimate" if self.basis == "exact" and raw.low != raw.high else self.basis
-        low, best, high = (max(edge + self.extra, 0) for edge in size)
+        low, best, high = size
+        if self.extra:
+            low, best, high = (max(edge + self.extra, 0) for edge in size)
         return Count(best, low, high, basis, self)
 
     def _count_from_anchor(self, anchor: Anchor, raw: Size) -> Count:

@@ -275,7 +275,7 @@ def _tighten(
         if not was.is_counted:
             break
         now = yield from ask_server(request, now)
-        after = now.size.count()
+        after = now.count
         outcome = replace(outcome, after=after, reached=after.high <= wanted)
         if outcome.reached or outcome.reason is not None or not left:
             break
@@ -323,7 +323,7 @@ def ask_summaries(
 
 def _compare(outcome: Outcome, was: Measured, now: Measured, due: Due) -> Outcome:
     """Return the outcome, or a failure where it is not smaller by the same count."""
-    before, after = was.size.count(), now.size.count()
+    before, after = was.count, now.count
     if after.basis != "server":
         before = replace(was.size, anchor=None).count()
         outcome = replace(outcome, before=before)

@@ -118,7 +118,7 @@ def _find_due(setup: Setup, request: Request, measured: Measured) -> tuple[Due |
     bound, policy, replayed = measured.window.working_tokens, setup.policy, measured.replayed
     if bound is None or not policy.rungs:
         return None, False
-    count, known = measured.size.count(), replayed.checkpoint
+    count, known = measured.count, replayed.checkpoint
     high = count.high
     settled = known is not None and known.settles(replayed.read.prefixes[-1], bound, count.tokens)
     settled = settled or _is_left_to_provider(request, policy, high, bound)
@@ -201,7 +201,7 @@ def _may_shrink(setup: Setup, request: Request, measured: Measured, rung: Rung |
         return False
     if not has_room(setup, request, measured):
         return False
-    left = measured.size.count().high - count_closing(setup, measured)
+    left = measured.count.high - count_closing(setup, measured)
     return setup.policy.rung(max(left, 0) / bound) is None
 
 

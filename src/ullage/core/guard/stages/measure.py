@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.compaction import laws
@@ -16,13 +17,14 @@ from ullage.core.guard.request import Need, NeedServerCount
 from ullage.core.messages.thoughts import find_thoughts
 from ullage.core.tokens.calibration import ENOUGH, SANE
 from ullage.core.tokens.counting import Anchor, Measure, Scale, measure
-from ullage.core.values.frozen import quicken, replace
+from ullage.core.values.frozen import replace
 
 if TYPE_CHECKING:
     from ullage.core.compaction.edits import Edited
     from ullage.core.guard.request import Request, Setup
     from ullage.core.guard.stages.replay import Replayed
     from ullage.core.messages.transcript import Transcript
+    from ullage.core.tokens.counting import Count
     from ullage.core.tokens.window import Window
 
 DRIFT: Final = 0.10
@@ -30,8 +32,7 @@ DRIFT: Final = 0.10
 by one ratio were off by at most 6.4 % at p95 (docs/design/counting.md)."""
 
 
-@quicken
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Measured:
     """What is about to be sent, and its size beside the window.
 
@@ -46,11 +47,16 @@ class Measured:
     size: Measure
     is_counted: bool = False
 
+    @cached_property
+    def count(self) -> Count:
+        """The size in the model's tokens."""
+        return self.size.count()
+
     @property
     def is_beyond(self) -> bool:
         """Whether the request is over the window, or over a bound that is suspected."""
         bound = self.window.likely_tokens
-        return bound is not None and self.size.count().high >= bound
+        return bound is not None and self.count.high >= bound
 
     def places(self, positions: Collection[int]) -> frozenset[int]:
         """Return where messages at these positions of the history stand now."""
@@ -81,7 +87,7 @@ def _needs_count(setup: Setup, request: Request, measured: Measured) -> bool:
     bound = measured.window.working_tokens
     if setup.meter.basis == "exact" or bound is None:
         return False
-    count, tier = measured.size.count(), setup.policy.thresholds.tier
+    count, tier = measured.count, setup.policy.thresholds.tier
     asked, window = request.max_tokens or 0, measured.window
     total = window.total_tokens or window.input_tokens or bound
     over = count.high + asked > total
@@ -127,7 +133,7 @@ def measure_surely(request: Request, measured: Measured) -> Generator[Need, Any,
 
     What it reports settles little where the estimate agrees with it: then it stays as it is.
     """
-    if measured.size.count().basis == "exact":
+    if measured.count.basis == "exact":
         return measured
     if not measured.is_counted:
         measured = yield from ask_server(request, measured)
@@ -166,7 +172,7 @@ def scale_to(reported: int, size: Measure) -> Scale:
 
 def explain_immovable(measured: Measured) -> str:
     """Say what takes the room that nothing could free, and what to do."""
-    sizes: Sequence[int] = measured.size.count().by_message
+    sizes: Sequence[int] = measured.count.by_message
     wanted = measured.replayed.read.wanted
     fixed = measured.size.outside().best
     named = [f"system prompt, tools and framing outside the list {fixed:,} tokens"]

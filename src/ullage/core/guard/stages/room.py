@@ -26,7 +26,7 @@ def has_room(setup: Setup, request: Request, measured: Measured) -> bool:
 
     An answer of any length, or a very long one, gets what is above the critical pressure.
     """
-    high, window = measured.size.count().high, measured.window
+    high, window = measured.count.high, measured.window
     total, bound = window.total_tokens, window.likely_tokens
     spare = int((1 - setup.policy.thresholds.critical) * (total or 0))
     room = max(min_output(setup.policy, total or 0), spare)

@@ -32,11 +32,11 @@ def prepare_view(setup: Setup, request: Request, made: Made, *, ahead: bool = Fa
     ContextTooLargeError against a bound that is proven, or when `strict`.
     """
     measured = made.measured
-    count, beyond = measured.size.count(), measured.is_beyond
+    count, beyond = measured.count, measured.is_beyond
     unsure = measured.size.anchor is None and count.basis != "exact"
     if unsure and (beyond or _is_over(request, measured, count)):
         measured = yield from ask_server(request, measured)
-        count = measured.size.count()
+        count = measured.count
     window, replayed = measured.window, measured.replayed.checkpoint
     found = assess(count, window, thresholds=setup.policy.thresholds)
     if request.server_edits is not None:
@@ -161,7 +161,7 @@ def _find_cramped(setup: Setup, measured: Measured) -> Cramped | None:
     if bound is None or not rungs:
         return None
     share = max(rung.target for rung in rungs)
-    if size.count().tokens <= share * bound:
+    if measured.count.tokens <= share * bound:
         return None
     transcript, sizes = measured.edited.transcript, size.sizes
     operator = laws.find_operator_text(transcript.messages)
