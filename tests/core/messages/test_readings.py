@@ -175,7 +175,7 @@ def test_the_weight_of_a_reading_is_that_of_its_messages(steps: list[tuple[int, 
     readings = Readings(10_000_000)
     for name, length in steps:
         made = readings.read(tuple(chat(length, "q" * (name + 1))), RULES, _read_text)
-        newest = readings._kept[-1]
+        newest = readings._held[0][-1]
         assert newest.weight == sum(BESIDE + m.characters for m in made.messages)
         assert [step.size for step in newest.steps] == sorted(
             {step.size for step in newest.steps}, reverse=True

@@ -71,12 +71,13 @@ class Reading(NamedTuple):
     """A history as it was read, up to the first message that cannot be copied.
 
     `steps` are those on the way to it, the longest first; the first is the whole. The memo is that
-    of a transcript; it is empty where that has messages besides.
+    of a transcript; it is empty where that has messages besides. `mark` is that of its beginning.
     """
 
     copies: tuple[Raw, ...]
     messages: tuple[Message, ...]
     steps: tuple[Derived, ...]
+    mark: int = 0
 
     @property
     def weight(self) -> int:
@@ -105,10 +106,10 @@ class Readings:
 
     def __init__(self, most: int = MOST_BYTES) -> None:
         self._most = most
-        self._kept: tuple[Reading, ...] = ()
+        self._held: tuple[tuple[Reading, ...], int] = ((), 0)
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._held[0])
 
     def read(self, raws: tuple[Raw, ...], rules: Rules, read_message: ReadMessage) -> Transcript:
         """Read a history; what stood in a known one at the same place is not read again.
@@ -142,7 +143,11 @@ class Readings:
         """
         found, longest, step, giver = NOTHING, 0, START, NOTHING
         first = raws[0] if raws else None
-        for reading in [other for other in self._kept if other.copies[0] == first][::-1]:
+        mark = make_mark(first)
+        alike = [r for r in self._held[0] if not mark or r.mark in (mark, 0)]
+        for reading in alike[::-1]:
+            if reading.copies[0] != first:
+                continue
             if len(reading.copies) <= step.size:
                 continue
             shared = _count_shared(raws, reading.copies, longest)
@@ -166,17 +171,18 @@ class Readings:
         memo = transcript.memo if size == len(transcript) else {}
         steps = [known.limit(s) for s in known.giver.steps if 0 < s.size <= begun.size]
         steps = [step for step in steps if step.size < size]
-        made = Reading(copies, messages, (Derived(size, memo, weight), *steps)[:MOST_STEPS])
-        kept = known.leave(self._kept)
-        gone = max(len(kept) + 1 - MOST_READINGS, 0)
-        total = made.weight + sum([steps[0].weight for _, _, steps in kept[gone:]])
-        while gone < len(kept) and total > self._most:
+        steps = [Derived(size, memo, weight), *steps][:MOST_STEPS]
+        made = Reading(copies, messages, tuple(steps), make_mark(copies[0]))
+        kept, total = known.leave(*self._held)
+        total += weight
+        gone = 0
+        while gone < len(kept) and (total > self._most or len(kept) - gone >= MOST_READINGS):
             total -= kept[gone].weight
             gone += 1
         others = kept[gone:]
         for reading in (*kept[:gone], *(others[-age] for age in OVERTAKEN if age <= len(others))):
             reading.forget_findings()
-        self._kept = (*others, made)
+        self._held = (*others, made), total
 
 
 class _Found(NamedTuple):
@@ -213,16 +219,23 @@ class _Found(NamedTuple):
             return step
         return step._replace(memo=limit_memo(step.memo, self.length))
 
-    def leave(self, kept: tuple[Reading, ...]) -> Sequence[Reading]:
-        """Return readings without those that the history goes on with all of."""
+    def leave(self, kept: tuple[Reading, ...], total: int) -> tuple[Sequence[Reading], int]:
+        """Return readings without those that the history goes on with all of, and their weight."""
         gone = set[int]()
         if self.length and len(self.reading.copies) == self.length:
             gone.add(id(self.reading))
         if self.step.size and len(self.giver.copies) == self.step.size:
             gone.add(id(self.giver))
         if not gone:
-            return kept
-        return [other for other in kept if id(other) not in gone]
+            return kept, total
+        left = [other for other in kept if id(other) not in gone]
+        return left, total - sum([other.weight for other in kept if id(other) in gone])
+
+
+def make_mark(raw: Raw | None) -> int:
+    """Return a number that tells most beginnings apart, 0 for one that only a comparison tells."""
+    said = raw.get("content") if type(raw) is dict else None
+    return hash(said) if type(said) is str else 0
 
 
 def _count_shared(raws: tuple[Raw, ...], copies: tuple[Raw, ...], least: int) -> int:
