@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ullage.core.guard.request import Prepared, Request
 from ullage.core.tokens.gauge import Assessment
-from ullage.core.values.frozen import quicken
 from ullage.core.values.pickling import Unpicklable
 from ullage.core.values.shown import line
 
@@ -33,7 +32,6 @@ class Learner(Protocol):
         ...
 
 
-@quicken
 @dataclass(frozen=True, slots=True)
 class View(Unpicklable):
     """A request that may be sent, as the guard hands it out.

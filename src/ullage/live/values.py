@@ -13,7 +13,6 @@ from statistics import median
 from typing import Any, Final, Literal, NamedTuple
 
 from ullage.core.dialects.usage import Usage
-from ullage.core.values.frozen import quicken
 
 RECENT: Final = 5
 """Requests over which growth is measured."""
@@ -75,7 +74,6 @@ class LiveSession:
         }  # asdict takes ten times as long
 
 
-@quicken
 @dataclass(frozen=True, slots=True)
 class LiveRequest:
     """One request of a conversation: its size, and what was reported of it.

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from ullage.core.compaction.policy import Policy
 from ullage.core.guard.request import Request
-from ullage.core.values.frozen import quicken
 from ullage.proxy.body import Body, RequestRefused
 from ullage.proxy.steering import digest_message
 from ullage.runtime import system_text
@@ -29,7 +28,6 @@ LONGEST_MODEL: Final = 1_024
 """Characters of a model's name: what is learned of each is kept under it."""
 
 
-@quicken
 @dataclass(frozen=True, slots=True)
 class ProxyCall:
     """A request of a conversation, whom it is for, and by which rule it is treated.

@@ -24,7 +24,7 @@ from ullage.core.guard.events import (
 )
 from ullage.core.tokens.cost import cost
 from ullage.core.tokens.gauge import assess
-from ullage.core.values.frozen import quicken, replace
+from ullage.core.values.frozen import replace
 from ullage.guard.defaults import make_summarizer
 from ullage.guard.guard import Guard
 from ullage.guard.planning import THREADS
@@ -81,7 +81,6 @@ Refused = tuple[str, str, str, str]
 """What is not asked of an upstream again ("usage", "tools"), its address, the model, the party."""
 
 
-@quicken
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What goes to the upstream for a call.

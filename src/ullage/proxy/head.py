@@ -46,7 +46,7 @@ BACK: Final = frozenset(
 )
 """Headers of an upstream that go back to the client."""
 
-FRAMED: Final = {
+FRAMED: Final[Mapping[bytes, bytes]] = {
     b"content-encoding": b"identity",
     b"transfer-encoding": b"chunked",
     b"upgrade": b"",

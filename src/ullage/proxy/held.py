@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ullage.core.values.frozen import quicken, replace
+from ullage.core.values.frozen import replace
 from ullage.proxy import body as bodies
 from ullage.proxy.body import Body
 from ullage.proxy.call import ProxyCall, fill_history, make_request
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ullage.runtime import Runtime
 
 
-@quicken
 @dataclass(frozen=True, slots=True)
 class HeldRequest:
     """A request as bytes: as it came, and as it was sent.

@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from ullage.core.errors import ConfigurationError
-from ullage.core.values.frozen import quicken
 
 MOST: Final = 1_000
 
 
-@quicken
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A conversation as its last request left it.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from ullage.core.compaction.checkpoint import chain
 from ullage.core.guard.stages.room import room_needed
 from ullage.core.summary.flaws import name_strategies
-from ullage.core.values.frozen import quicken, replace
+from ullage.core.values.frozen import replace
 from ullage.proxy.call import find_limit
 from ullage.proxy.ledger import Entry
 
@@ -40,7 +40,6 @@ class Reduction:
     strategy: str
 
 
-@quicken
 @dataclass(frozen=True, slots=True)
 class Standing:
     """What was found out of a request before it was sent.

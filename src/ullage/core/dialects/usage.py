@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 from ullage.core.dialects import registry
 from ullage.core.errors import ConfigurationError
 from ullage.core.messages.fields import as_mapping
-from ullage.core.values.frozen import quicken
 
 if TYPE_CHECKING:
     from ullage.core.dialects.dialect import Dialect
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 Fields = Mapping[str, Any]
 
 
-@quicken
 @dataclass(frozen=True, slots=True)
 class Usage:
     """What one call used, in tokens, in buckets that do not overlap.

@@ -19,7 +19,7 @@ from ullage.core.messages.size import Size
 from ullage.core.tokens.counting import Anchor, Measure, part
 from ullage.core.tokens.evidence import PASSING_S
 from ullage.core.tokens.gauge import Shown
-from ullage.core.values.frozen import quicken, replace
+from ullage.core.values.frozen import replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +36,6 @@ BASE: Final = 200
 reports of one prompt differ by."""
 
 
-@quicken
 @dataclass(frozen=True, slots=True)
 class Conversation:
     """The state of a conversation after a request.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.tokens.calibration import Calibration, Outside, ReportedSize
 from ullage.core.tokens.claim import LEARNED, Claim, acceptable
-from ullage.core.values.frozen import quicken, replace
+from ullage.core.values.frozen import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ullage.core.tokens.counting import Meter
 
 
-@quicken
 @dataclass(frozen=True, slots=True)
 class Learned:
     """How a model counts, what it refused a history for, and what events said of its window.

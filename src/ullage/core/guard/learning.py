@@ -25,7 +25,7 @@ from ullage.core.tokens.calibration import ReportedSize, learn
 from ullage.core.tokens.cost import cost
 from ullage.core.tokens.gauge import Assessment, assess
 from ullage.core.tokens.truncation import detect, finish_reason, is_edited_by_server
-from ullage.core.values.frozen import quicken, replace
+from ullage.core.values.frozen import replace
 
 if TYPE_CHECKING:
     from ullage.core.compaction.checkpoint import Checkpoint
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from ullage.core.tokens.truncation import Truncation
 
 
-@quicken
 @dataclass(frozen=True, slots=True)
 class Observation:
     """What a response taught: the usage, the assessment by it, and what else may be learned.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.dialects.families import NO_LIMITS
 from ullage.core.guard.learned import NOTHING, calibrate_meter
-from ullage.core.values.frozen import quicken, replace
+from ullage.core.values.frozen import replace
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -144,7 +144,6 @@ Need = (
 Preparing = Generator[Need, Any, "Prepared"]
 
 
-@quicken
 @dataclass(frozen=True, slots=True)
 class Setup:
     """What stays the same from request to request.
@@ -248,7 +247,6 @@ class Request:
         return doubt_quoted(kind, [*self.messages, *beside])
 
 
-@quicken
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A request that may be sent, and everything that was found out on the way.

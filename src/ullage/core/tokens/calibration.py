@@ -12,7 +12,6 @@ from math import inf
 from typing import Final, NamedTuple
 
 from ullage.core.tokens.counting import Scale
-from ullage.core.values.frozen import quicken
 
 SANE: Final = (0.3, 5.0)
 """Ratios of reported to counted tokens that a real vocabulary can have: the averages of single
@@ -51,7 +50,6 @@ class Outside(NamedTuple):
     tokens: float
 
 
-@quicken
 @dataclass(frozen=True, slots=True)
 class Calibration:
     """The ratio learned so far, the mean error of the last predictions, and how many there were.

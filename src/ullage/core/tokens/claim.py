@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal
 
-from ullage.core.values.frozen import quicken
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -51,7 +49,6 @@ SMALLEST: Final = 1024
 """A claim below this is refused unless an operator or a local server makes it."""
 
 
-@quicken
 @dataclass(frozen=True, slots=True)
 class Claim:
     """One source's statement about a limit, in tokens.

@@ -22,7 +22,7 @@ from ullage.core.messages.size import Size
 from ullage.core.messages.transcript import Media
 from ullage.core.tokens.parallel import MARK, count_parallel, find_parallel, widen
 from ullage.core.tokens.texts import MEDIA, list_texts
-from ullage.core.values.frozen import quicken, replace
+from ullage.core.values.frozen import replace
 from ullage.core.values.shown import table
 
 if TYPE_CHECKING:
@@ -110,7 +110,6 @@ def _make_key(vocabulary: str, framing: Framing) -> str:
     return key if f.parallel is None else key + MARK
 
 
-@quicken
 @dataclass(frozen=True, slots=True)
 class Count:
     """How many tokens something takes: `tokens` is the best value, `low` and `high` the band.
@@ -151,7 +150,6 @@ class Anchor(NamedTuple):
     raw: Size
 
 
-@quicken
 @dataclass(frozen=True, slots=True)
 class Measure:
     """A measured transcript: `fixed` for system text outside the list, tools and the reply.

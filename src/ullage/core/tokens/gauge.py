@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from ullage.core.dialects.usage import Usage
 from ullage.core.errors import ConfigurationError
 from ullage.core.tokens.window import Window
-from ullage.core.values.frozen import quicken, replace
+from ullage.core.values.frozen import replace
 from ullage.core.values.shown import line, table
 
 if TYPE_CHECKING:
@@ -66,7 +66,6 @@ class Thresholds:
 STANDARD: Final = Thresholds()
 
 
-@quicken
 @dataclass(frozen=True, slots=True)
 class Assessment:
     """How full a window is, or why that cannot be said.
@@ -191,7 +190,6 @@ LEAVING: Final = 0.05
 """Points below its lower edge at which a tier that was shown is left (the measuring page)."""
 
 
-@quicken
 @dataclass(frozen=True, slots=True)
 class Shown:
     """What people see of a conversation: the tier on display, and of which they were told.

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ullage.core.messages.fields import as_mapping
-from ullage.core.values.frozen import quicken
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -52,7 +51,6 @@ COMMON: Final = tuple(2**power for power in range(11, 21))
 """Windows that servers have by default, in tokens: 2,048 to 1,048,576."""
 
 
-@quicken
 @dataclass(frozen=True, slots=True)
 class ReportRange:
     """The prompt tokens that a true report of a request lies between, `least` and `most`.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from ullage.core.errors import ContextWindowUnknown
 from ullage.core.tokens.claim import CAPS, FORGET, LEARNED, RANKS, acceptable, order, say_source
 from ullage.core.tokens.evidence import find_cap, find_floor
-from ullage.core.values.frozen import quicken, replace
+from ullage.core.values.frozen import replace
 from ullage.core.values.shown import line, table
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ class WorkingBound(NamedTuple):
         return f"the {self.name} bound of {self.tokens:,} tokens {self.source}"
 
 
-@quicken
 @dataclass(frozen=True, slots=True)
 class Window:
     """What one request may hold: the fact that claims resolve to, or `known=False`.

@@ -1,21 +1,25 @@
-"""Frozen values that are made many times for every request: made in half the time, changed in less.
+"""Frozen values with changes, made in half the time that `dataclasses.replace` takes.
 
-A frozen dataclass sets its fields one by one through `object.__setattr__`, which looks each slot up
-by name, and `dataclasses.replace` reads the fields' definitions each time. Here both are written
-out once for a class. It knows none of the values.
+That reads the definitions of all fields each time, and sets each through its name. Every request
+changes a dozen values of a dozen fields. It knows none of the values.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from functools import lru_cache
+from itertools import repeat
+from operator import attrgetter, call
+from types import MemberDescriptorType
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["quicken", "replace"]
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
-Value = TypeVar("Value")
+    Setters = Mapping[str, Callable[[Any, Any], None]]
 
-KEPT: Final = object()
-"""Stands for a field that is not changed."""
+__all__ = ["replace"]
+
 
 if TYPE_CHECKING:
     from dataclasses import replace
@@ -23,36 +27,31 @@ else:
 
     def replace(value: Any, /, **changes: Any) -> Any:
         """Return a value with changes, as `dataclasses.replace` does."""
-        again = getattr(type(value), "__replace__", dataclasses.replace)
-        return again(value, **changes)
+        kind = type(value)
+        found = _find_slots(kind)
+        if found is None or not changes.keys() <= found[1].keys():
+            return dataclasses.replace(value, **changes)
+        read, setters = found
+        made = object.__new__(kind)
+        for _ in map(call, setters.values(), repeat(made), read(value)):
+            continue
+        for name, changed in changes.items():
+            setters[name](made, changed)
+        return made
 
 
-def quicken(kind: type[Value]) -> type[Value]:
-    """Have a frozen dataclass with slots set its fields by its slots, and `replace` at once.
+@lru_cache(maxsize=512)
+def _find_slots(kind: type[Any]) -> tuple[Callable[[Any], tuple[Any, ...]], Setters] | None:
+    """Return what reads all fields of a class at once, and what sets each.
 
-    Its fields all are arguments, and no default is made by a factory; raises TypeError else.
+    None where more is done when one is made than setting its fields, or not all of them are slots.
     """
-    listed = dataclasses.fields(kind)  # type: ignore[arg-type]  # a dataclass, or it raises
-    names, plain = [field.name for field in listed], kind.__init__
-    code = plain.__code__
-    factories = [f for f in listed if f.default_factory is not dataclasses.MISSING]
-    if factories or list(code.co_varnames[1 : code.co_argcount]) != names:
-        raise TypeError(f"{kind.__name__} has a field that is no argument, or that a factory makes")
-    known: dict[str, Any] = {f"_set_{name}": getattr(kind, name).__set__ for name in names}
-    known |= {"_kind": kind, "_kept": KEPT}
-    sets = [f"_set_{name}(self, {name})" for name in names]
-    sets += ["self.__post_init__()"] * hasattr(kind, "__post_init__")
-    given = ", ".join(f"self.{name} if {name} is _kept else {name}" for name in names)
-    options = ", ".join(f"{name}=_kept" for name in names)
-    exec(  # noqa: S102 - written from the names of fields alone, as dataclasses does
-        f"def __init__(self, {', '.join(names)}):\n {'; '.join(sets)}\n"
-        f"def __replace__(self, *, {options}):\n return _kind({given})\n",
-        known,
-    )
-    made = known["__init__"]
-    made.__defaults__, made.__annotations__ = plain.__defaults__, plain.__annotations__
-    for function in (made, known["__replace__"]):
-        function.__module__ = kind.__module__
-        function.__qualname__ = f"{kind.__qualname__}.{function.__name__}"
-        setattr(kind, function.__name__, function)
-    return kind
+    names = [field.name for field in dataclasses.fields(kind) if field.init]
+    slots: list[Any] = [getattr(kind, name, None) for name in names]
+    plain = len(names) > 1 and len(names) == len(dataclasses.fields(kind))
+    if not plain or hasattr(kind, "__post_init__"):
+        return None
+    if not all(isinstance(slot, MemberDescriptorType) for slot in slots):
+        return None
+    setters = {name: slot.__set__ for name, slot in zip(names, slots, strict=True)}
+    return attrgetter(*names), setters

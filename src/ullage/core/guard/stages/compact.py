@@ -39,7 +39,6 @@ from ullage.core.guard.stages.decide import Due, review_last
 from ullage.core.guard.stages.measure import Measured, ask_server, explain_immovable, measure_surely
 from ullage.core.guard.stages.room import has_room
 from ullage.core.summary.flaws import explain_written
-from ullage.core.values.frozen import quicken
 
 if TYPE_CHECKING:
     from ullage.core.compaction.plan import Order, Outcome
@@ -56,7 +55,6 @@ ROUNDS: Final = 3
 """How often a plan made on estimates is tightened when the server's count is over the target."""
 
 
-@quicken
 @dataclass(frozen=True, slots=True)
 class Made:
     """What is to be sent after compaction, or as it was.

@@ -20,7 +20,7 @@ from ullage.core.guard.request import Need, NeedLoad
 from ullage.core.guard.stages.read import Read, read_history
 from ullage.core.guard.stages.room import room_needed
 from ullage.core.tokens.counting import measure
-from ullage.core.values.frozen import quicken, replace
+from ullage.core.values.frozen import replace
 
 if TYPE_CHECKING:
     from ullage.core.guard.learned import Learned
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from ullage.core.tokens.window import Window
 
 
-@quicken
 @dataclass(frozen=True, slots=True)
 class Replayed:
     """A history after the checkpoint that is known for it, and the conversation so far.
