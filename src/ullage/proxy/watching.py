@@ -100,7 +100,8 @@ class _Track:
     def draw_row(self) -> LiveSession:
         """Return the conversation as it stands, for a list of them."""
         requests, made, entry = tuple(self.requests), tuple(self.compactions), self.entry
-        last, at = requests[-1], self.find_point()
+        last = requests[-1] if requests else LiveRequest(entry.at)  # the first is being taken in
+        at = self.find_point()
         pace = measure_pace([one.tokens for one in requests], at or last.window)
         return LiveSession(
             source=SOURCE,
