@@ -6,10 +6,12 @@ import asyncio
 import json
 import socket
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from http.client import HTTPConnection
 from typing import Any, Final, Self
+from urllib.parse import urlsplit
 
 import httpx2
 import uvicorn
@@ -120,6 +122,14 @@ def posted(client: httpx2.Client, url: str, body: Any, **headers: str) -> httpx2
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return client.post(url, content=content, headers={"content-type": "application/json", **named})
+
+
+def ask_and_leave(url: str, body: Any, ready: Callable[[], bool]) -> None:
+    """Send a body as JSON, and leave without an answer as soon as `ready()` is true."""
+    where = urlsplit(url)
+    with closing(HTTPConnection(f"{where.hostname}", where.port)) as client:
+        client.request("POST", where.path, json.dumps(body), {"content-type": "application/json"})
+        eventually(ready)
 
 
 @contextmanager

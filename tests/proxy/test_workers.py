@@ -7,13 +7,11 @@ import os
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -27,6 +25,7 @@ from tests.proxy.serving import (
     STREAMS,
     WHOLE,
     Proxy,
+    ask_and_leave,
     asked,
     conversation,
     proxied,
@@ -293,9 +292,8 @@ def test_who_waits_too_long_for_a_turn_is_told_to_come_again(
 
 def test_a_client_that_leaves_leaves_no_work_behind() -> None:
     with over(hanging()) as (proxy, server):
-        with closing(HTTPConnection("127.0.0.1", urlsplit(proxy.url).port)) as client:
-            client.request("POST", CHAT, json.dumps(conversation("openai_chat", 40)))
-            eventually(lambda: len(asked(server)) == 1)
+        grown = conversation("openai_chat", 40)
+        ask_and_leave(proxy.url + CHAT, grown, lambda: len(asked(server)) == 1)
         eventually(lambda: all_idle(proxy))
         assert len(asked(server)) == 1
         assert proxy.shown("ullage_request_bytes") == 0
