@@ -234,7 +234,7 @@ def test_a_worker_that_gives_no_sign_of_life_is_killed_and_the_request_goes_out_
             os.kill(self.worker.pid, signal.SIGSTOP)  # as silent as one that is stuck
             return await plan(self, *arguments)
 
-        monkeypatch.setattr(workers, "SILENT_S", 0.5)
+        monkeypatch.setattr(workers, "SILENT_S", 2.0)
         monkeypatch.setattr(far.FarRequest, "plan", stop_then_plan)
         got = proxy.post(CHAT, raw)
         assert got.status_code == 200
