@@ -184,6 +184,14 @@ def test_an_answer_at_the_end_makes_way_for_what_people_said() -> None:
     assert sum(f"belongs to Mirela{n}," in block for n in range(30)) == 30
 
 
+def test_an_answer_at_the_end_makes_way_for_what_outlived_an_earlier_compaction() -> None:
+    made = ullage.compact(talk(30, ANSWER), model=MODEL, target_tokens=600)
+    more = [said("user", "And the cold ones?"), said("assistant", ANSWER)]
+    *_, block, request, answer = cut_to([*made.messages, *more], 600)
+    assert (request, len(answer) < len(ANSWER) / 2) == ("And the cold ones?", True)
+    assert sum(f"belongs to Mirela{n}," in block for n in range(30)) == 30
+
+
 def test_an_answer_at_the_end_stays_whole_where_all_that_people_said_fits_beside_it() -> None:
     assert cut_to(talk(30, ANSWER), 1_200)[-1] == ANSWER
 

@@ -90,8 +90,10 @@ def _shorten_answer(draft: PlanDraft) -> None:
         return
     stays = now.pins.union(now.units[-1])
     room = now.target - now.fixed + draft.reserve - sum(now.sizes[i] for i in stays)
-    typed = draft.words.list_typed([i for i in range(len(draft.said)) if i not in stays])
-    missing = int(sum(estimate(rest.text) for rest in typed) * MARGIN + HEAD) - room
+    others = [i for i in range(len(draft.said)) if i not in stays]
+    typed = sum(estimate(rest.text) for rest in draft.words.list_typed(others))
+    blocks = sum(now.sizes[i] for i in draft.words.blocks.difference(stays))
+    missing = int(typed * MARGIN + blocks + HEAD) - room
     if missing > 0:
         draft.take("excerpt", excerpt.shorten_answer(now, missing))
 
