@@ -192,6 +192,15 @@ def test_an_answer_at_the_end_makes_way_for_what_outlived_an_earlier_compaction(
     assert sum(f"belongs to Mirela{n}," in block for n in range(30)) == 30
 
 
+def test_an_answer_at_the_end_makes_way_for_what_is_cut_out_of_the_task() -> None:
+    brief = " ".join(f"Shelf {n} belongs to Mirela{n}, row {n * 7}." for n in range(30))
+    history = [said("user", f"I tell you all of it. {brief}"), said("assistant", NOTED)]
+    history += [said("user", "Which shelves are free?"), said("assistant", ANSWER)]
+    *told, _, answer = cut_to(history, 600)
+    assert "tokens left out here" in answer
+    assert sum(f"belongs to Mirela{n}," in " ".join(told) for n in range(30)) == 30
+
+
 def test_an_answer_at_the_end_stays_whole_where_all_that_people_said_fits_beside_it() -> None:
     assert cut_to(talk(30, ANSWER), 1_200)[-1] == ANSWER
 

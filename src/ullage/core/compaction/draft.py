@@ -7,7 +7,7 @@ neither their order nor when there is enough.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +17,7 @@ from ullage.core.tokens import counting
 from ullage.core.tokens.texts import MEDIA
 
 if TYPE_CHECKING:
+    from ullage.core.compaction.packing import RestWords
     from ullage.core.compaction.situation import Situation
     from ullage.core.compaction.strategy import Strategy
     from ullage.core.messages.transcript import Message
@@ -119,6 +120,13 @@ class PlanDraft:
     def fits(self) -> bool:
         """Whether the target is met."""
         return self.situation.total <= self.situation.target
+
+    def list_cut(self) -> Iterator[RestWords]:
+        """Yield the sentences of the task that do not stand in it any more."""
+        task = self.situation.transcript.task()
+        if task is not None and any(edit.message == task for edit in self.script.clears):
+            stands = self.situation.transcript.messages[task].text
+            yield from (rest for rest in self.words.list_typed([task]) if rest.text not in stands)
 
     def pin(self, positions: Iterable[int]) -> None:
         """Leave these messages alone besides."""

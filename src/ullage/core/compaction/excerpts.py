@@ -8,7 +8,7 @@ how.
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ullage.core.compaction.edits import Clear, Script
@@ -91,7 +91,8 @@ def _shorten_answer(draft: PlanDraft) -> None:
     stays = now.pins.union(now.units[-1])
     room = now.target - now.fixed + draft.reserve - sum(now.sizes[i] for i in stays)
     others = [i for i in range(len(draft.said)) if i not in stays]
-    typed = sum(estimate(rest.text) for rest in draft.words.list_typed(others))
+    words = chain(draft.words.list_typed(others), draft.list_cut())
+    typed = sum(estimate(rest.text) for rest in words)
     blocks = sum(now.sizes[i] for i in draft.words.blocks.difference(stays))
     missing = int(typed * MARGIN + blocks + HEAD) - room
     if missing > 0:

@@ -70,7 +70,7 @@ def split_room(draft: PlanDraft, most: int) -> int:
     room = now.target - (now.total - kept) + draft.reserve
     share = TAIL_SHARE if now.keep is None else 1.0  # so many messages are the caller's word
     least = min(_count_tail(now), int(room * share))
-    block = float(HEAD)
+    block = HEAD + sum(estimate(rest.text) for rest in draft.list_cut()) * MARGIN
     others = 0.0
     for unit, size in zip(units, sizes, strict=True):
         if kept + block + min(others, room * OTHERS_SHARE) <= room:
