@@ -192,13 +192,36 @@ def test_an_answer_at_the_end_makes_way_for_what_outlived_an_earlier_compaction(
     assert sum(f"belongs to Mirela{n}," in block for n in range(30)) == 30
 
 
-def test_an_answer_at_the_end_makes_way_for_what_is_cut_out_of_the_task() -> None:
-    brief = " ".join(f"Shelf {n} belongs to Mirela{n}, row {n * 7}." for n in range(30))
-    history = [said("user", f"I tell you all of it. {brief}"), said("assistant", NOTED)]
-    history += [said("user", "Which shelves are free?"), said("assistant", ANSWER)]
-    *told, _, answer = cut_to(history, 600)
-    assert "tokens left out here" in answer
-    assert sum(f"belongs to Mirela{n}," in " ".join(told) for n in range(30)) == 30
+BUILDERS = [f"{'BCDFGHKLMN'[n % 10]}{'aeio'[n // 10]}lta" for n in range(40)]
+BRIEF = " ".join(f"Shelf {n} was built by the uncle of {name}." for n, name in enumerate(BUILDERS))
+
+
+def count_builders(contents: list[Any]) -> int:
+    return sum(f"uncle of {name}." in "\n".join(contents) for name in BUILDERS)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.6, 0.7])
+@pytest.mark.parametrize("answers", [1, 2, 3])
+def test_what_is_cut_out_of_a_task_fills_the_room_that_is_left(share: float, answers: int) -> None:
+    history = [said("user", f"I tell you all of it. {BRIEF}")]
+    for number in range(answers):
+        history += [said("assistant", NOTED), said("user", f"Which are free in row {number}?")]
+    total = ullage.count(history, model=MODEL).tokens
+    target = min(int(total * share), ullage.count(history[:1], model=MODEL).tokens - 20)
+    made = ullage.compact(history, model=MODEL, target_tokens=target)
+    assert made.after.high >= 0.9 * target
+    contents = [raw["content"] for raw in made.messages]
+    assert count_builders(contents) >= 0.9 * len(BUILDERS) * (target - 120) / total
+
+
+@pytest.mark.parametrize("share", [0.5, 0.6, 0.7, 0.8])
+def test_an_answer_at_the_end_makes_way_for_what_is_cut_out_of_the_task(share: float) -> None:
+    history = [said("user", f"I tell you all of it. {BRIEF}"), said("assistant", NOTED)]
+    history += [said("user", "Which shelves are free?"), said("assistant", ANSWER * 2)]
+    target = int(ullage.count(history, model=MODEL).tokens * share)
+    *told, answer = cut_to(history, target)
+    assert len(answer) < len(ANSWER * 2)
+    assert count_builders(told) >= len(BUILDERS) * min(1.2 * share, 1.0)
 
 
 def test_an_answer_at_the_end_stays_whole_where_all_that_people_said_fits_beside_it() -> None:

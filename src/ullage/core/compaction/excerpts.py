@@ -72,11 +72,13 @@ def shorten_ends(draft: PlanDraft) -> None:
 def _shorten_task(draft: PlanDraft) -> None:
     """Shorten a task that takes too much of the target, where messages have to go all the same.
 
-    Where its shortening alone would do, the messages go and the task stays as it is.
+    Where its shortening alone would do, the messages go and the task stays as it is, if that is
+    enough.
     """
-    before = draft.copy(1.0)
-    draft.take("excerpt", excerpt.shorten_task(draft.situation))
-    if draft.fits:
+    before, now = draft.copy(1.0), draft.situation
+    stays = now.pins.union(now.units[-1] if now.units else ())
+    draft.take("excerpt", excerpt.shorten_task(now))
+    if draft.fits and now.fixed + sum(now.sizes[i] for i in stays) <= now.target:
         draft.restore(before)
 
 
@@ -85,14 +87,13 @@ def _shorten_answer(draft: PlanDraft) -> None:
 
     What people said comes before what models answered, and the newest unit stays whatever is left.
     """
-    now = draft.situation
-    if now.total <= now.target or not now.units:
+    now, cut = draft.situation, [*draft.list_cut()]
+    if not now.units or (now.total <= now.target and not cut):
         return
     stays = now.pins.union(now.units[-1])
     room = now.target - now.fixed + draft.reserve - sum(now.sizes[i] for i in stays)
     others = [i for i in range(len(draft.said)) if i not in stays]
-    words = chain(draft.words.list_typed(others), draft.list_cut())
-    typed = sum(estimate(rest.text) for rest in words)
+    typed = sum(estimate(rest.text) for rest in chain(draft.words.list_typed(others), cut))
     blocks = sum(now.sizes[i] for i in draft.words.blocks.difference(stays))
     missing = int(typed * MARGIN + blocks + HEAD) - room
     if missing > 0:

@@ -32,6 +32,8 @@ from ullage.core.compaction.room import (
     SPREAD,
     count_reserve,
     find_risen,
+    gather_gone,
+    make_block_due,
     name_alone,
     reach_by_name,
     restore_newest,
@@ -384,19 +386,10 @@ def _write_prose(
 
 
 def _gather(start: Situation, gone: Sequence[int], draft: PlanDraft) -> Carried:
-    """Return what outlives the messages that go, without what later ones have overtaken.
-
-    Of a task that was shortened it is what does not stand in it any more.
-    """
+    """Return what outlives the messages that go, without what later ones have overtaken."""
     messages, dropped = start.transcript.messages, draft.script.drops
     later = [messages[i] for i in range(gone[0], len(messages)) if i not in dropped]
-    task = start.transcript.task()
-    if task is None or not any(edit.message == task for edit in draft.script.clears):
-        return carried.gather([messages[i] for i in gone], later, draft.words, gone)
-    places = sorted((task, *gone))
-    kept = carried.gather([messages[i] for i in places], later, draft.words, places)
-    stands = draft.situation.transcript.messages[task].text
-    return carried.leave_out(replace(kept, messages=len(gone)), stands)
+    return gather_gone(draft, gone, later)
 
 
 def _settle(draft: PlanDraft, order: Order, most: int) -> PlanDraft:
@@ -405,11 +398,15 @@ def _settle(draft: PlanDraft, order: Order, most: int) -> PlanDraft:
     Then the newest results and the task are shortened, and last of all the block gives way; where
     even that is not enough, one with the rules and the open tasks stays.
     """
+    untold: PlanDraft | None = None
     for tail in TAILS:
         trial = _try_strategies(draft, order, tail, most, last=False)
-        if trial.fits:
+        if trial.fits and (trial.script.drops or not any(trial.list_cut())):
             reopen_newest(trial, draft)
             return trial
+        untold = trial if trial.fits and untold is None else untold
+    if untold is not None:  # nothing could go, so no block tells what is cut out of the task
+        return untold
     least, rules = draft, count_reserve(draft.copy(0.0), most, carried.rules)
     rules = min(rules + carried.NOTICE, most) if rules else 0
     name = min(name_alone(draft), most)
@@ -440,6 +437,7 @@ def _try_strategies(
                 trial.pin(_blocks(trial.situation.transcript))
         if strategy.drops or last:  # what misses the target is as small as it can be
             trial.run(strategy)
+            make_block_due(trial, strategy)
         else:
             quote_used(trial, strategy)
     if last:

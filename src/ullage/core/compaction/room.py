@@ -11,7 +11,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from ullage.core.compaction import block as carried
-from ullage.core.compaction.dropping import free
+from ullage.core.compaction.dropping import drop, free
 from ullage.core.compaction.packing import HEAD, MARGIN, estimate
 from ullage.core.messages.transcript import summarises
 from ullage.core.tokens.counting import text_size
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ullage.core.compaction.block import Carried
     from ullage.core.compaction.draft import PlanDraft
     from ullage.core.compaction.situation import Situation
+    from ullage.core.compaction.strategy import Strategy
     from ullage.core.messages.transcript import Message
     from ullage.core.tokens.counting import Measure
 
@@ -37,18 +38,43 @@ def count_reserve(
     places = [i for unit in free(draft.situation) for i in unit]
     if of is carried.all_of and most > _SURE and _estimate_all(draft, places) > most:
         return most
-    messages, bare = [draft.said[i] for i in places], of is carried.rules
-    kept = of(carried.gather(messages, (), draft.words, places, bare=bare))
+    kept = of(gather_gone(draft, places, bare=of is carried.rules))
     named = NAMED if draft.situation.name_of is not None else ""
     text = carried.block(kept, most - overhead, draft.situation.count, named=named)
     size = text_size(text, draft.meter) + (SPREAD if draft.situation.name_of is not None else 0)
     return min(size, most) if text else 0
 
 
+def gather_gone(
+    draft: PlanDraft, gone: Sequence[int], later: Sequence[Message] = (), *, bare: bool = False
+) -> Carried:
+    """Return what outlives the messages at these places, without what `later` ones overtake.
+
+    Of a task that was shortened it is what does not stand in it any more. What is `bare` has no
+    words that are weighed.
+    """
+    task = draft.find_cut()
+    places = gone if task is None else sorted({task, *gone})
+    messages = [draft.said[i] for i in places]
+    kept = carried.gather(messages, later, draft.words, places, bare=bare)
+    if task is None:
+        return kept
+    stands = draft.situation.transcript.messages[task].text
+    return carried.leave_out(replace(kept, messages=len(gone)), stands)
+
+
+def make_block_due(draft: PlanDraft, strategy: Strategy) -> None:
+    """Leave the oldest unit out where only the task was cut: a block tells of both."""
+    if strategy.silent or draft.script.drops or not draft.reserve or not any(draft.list_cut()):
+        return
+    draft.take(strategy.name, drop(free(draft.situation)[:1]))
+
+
 def _estimate_all(draft: PlanDraft, places: Sequence[int]) -> float:
     """Return about how many tokens all people's words, all answers and earlier blocks take."""
     said = draft.words.find_said(places)
     about = sum(estimate(valued.segment.text) for valued in said)
+    about += sum(estimate(rest.text) for rest in draft.list_cut())
     whole = (i for i in places if _stands_whole(draft.said[i]))
     return about + sum(draft.situation.sizes[i] for i in whole)
 
