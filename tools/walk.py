@@ -2,8 +2,8 @@
 
 A room is a package of ullage (`core.tokens`, `guard`). The history is handed over by a call that
 is given the list, or a value that holds all of it; a value that is asked about itself
-(`transcript.task()`) and the making of a value are no visit. A room that calls another one is not
-left. What counts is how often a room is entered again after it was left.
+(`transcript.task()`) and the making of a value (`core.values`) are no visit. A room that calls
+another one is not left. What counts is how often a room is entered again after it was left.
 
 `python -m tools.walk` prints the way of a request that fits and of one that must be compacted.
 """
@@ -123,9 +123,9 @@ class Walk:
 
 
 def _room(frame: FrameType) -> str | None:
-    """Return the package of ullage that a call is of, None outside of them."""
+    """Return the package of ullage that a call is of, None outside and for the making of values."""
     package, *path = frame.f_globals.get("__name__", "").split(".")
-    if package != "ullage" or not path:
+    if package != "ullage" or not path or path[:2] == ["core", "values"]:
         return None
     return ".".join(path[:2]) if path[0] == "core" else str(path[0])
 

@@ -118,10 +118,8 @@ def test_what_a_later_call_made_worthless_stays_cleared() -> None:
         text = f"version {number}\n" + "shelf and barrel " * 60
         history[-1:-1] = tool_step(f"p{number}", text, tool="read_file", arguments=path)
     told = json.dumps(list(compact(history, 0.15).messages))
-    assert [n for n in range(4) if f"version {n}\\nshelf" in told] == [
-        2,
-        3,
-    ]  # the tail of the policy
+    whole = [n for n in range(4) if f"version {n}\\nshelf" in told]
+    assert whole == [2, 3]  # the tail of the policy
 
 
 def test_a_call_that_does_more_than_read_makes_no_room() -> None:

@@ -59,7 +59,7 @@ def reopen_newest(draft: PlanDraft, before: PlanDraft) -> None:
             gone.append(bare[going.popleft()])
         budget, spare = budget - cost, spare - cost
         opened.append(bare[number])
-    if opened:
+    if gone:
         _exchange(draft, before, gone, opened)
 
 
@@ -129,8 +129,7 @@ def _exchange(
 
     draft.script = reopen(draft.script)
     draft.steps = [(name, reopen(script)) for name, script in draft.steps]
-    if gone:
-        last = max(n for n, (_, script) in enumerate(draft.steps) if script.drops)
-        name, script = draft.steps[last]
-        draft.take(name, drop(gone))
-        draft.steps[last] = (name, script | draft.steps.pop()[1])
+    last = max(n for n, (_, script) in enumerate(draft.steps) if script.drops)
+    name, script = draft.steps[last]
+    draft.take(name, drop(gone))
+    draft.steps[last] = (name, script | draft.steps.pop()[1])
