@@ -37,30 +37,30 @@ def reopen_newest(draft: PlanDraft, before: PlanDraft) -> None:
     now = draft.situation
     if not draft.script.drops or not draft.reserve or draft.silent:
         return
-    cleared, stale = (
-        _list_cleared(draft, before),
-        find_superseded(replace(before.situation, tail=0)),
-    )
+    cleared = _list_cleared(draft, before)
     bare = [unit for unit in now.units if _is_bare(unit, draft, cleared)]
     sizes = [sum(now.sizes[unit.start : unit.stop]) for unit in bare]
     starts = {unit.start for unit in free(now) if _only_reads(unit, draft)}
     going = deque(number for number, unit in enumerate(bare) if unit.start in starts)
+    stale = {
+        place[0] for place in find_superseded(replace(before.situation, units=now.units, tail=0))
+    }
     budget, spare = int(sum(sizes) * REOPENED), max(now.target - now.total, 0)
-    gone, opened = list[range](), list[range]()
+    room = spare + sum(map(sizes.__getitem__, going))
+    gone, opened = set[int](), list[range]()
     for number in range(len(bare) - 1, -1, -1):
-        if any(place[0] in bare[number] for place in stale) or bare[number] in gone:
-            continue
+        while going and going[-1] >= number:
+            room -= sizes[going.pop()]
         cost = _count_whole(bare[number], before) - sizes[number]
-        room = spare + sum(sizes[other] for other in going if other < number)
-        if cost > min(budget, room):
+        if number in gone or cost > min(budget, room) or not stale.isdisjoint(bare[number]):
             continue
         while spare < cost:
             spare += sizes[going[0]]
-            gone.append(bare[going.popleft()])
-        budget, spare = budget - cost, spare - cost
+            gone.add(going.popleft())
+        budget, spare, room = budget - cost, spare - cost, room - cost
         opened.append(bare[number])
     if gone:
-        _exchange(draft, before, gone, opened)
+        _exchange(draft, before, [bare[number] for number in sorted(gone)], opened)
 
 
 def _list_cleared(draft: PlanDraft, before: PlanDraft) -> dict[int, list[Clear]]:
