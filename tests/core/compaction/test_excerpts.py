@@ -214,6 +214,14 @@ def test_what_is_cut_out_of_a_task_fills_the_room_that_is_left(share: float, ans
     assert count_builders(contents) >= 0.9 * len(BUILDERS) * (target - 120) / total
 
 
+def test_where_nothing_but_the_task_can_give_way_it_is_cut_alone() -> None:
+    history = [said("user", BRIEF), said("user", "Which are free?")]
+    target = int(ullage.count(history, model=MODEL).tokens * 0.6)
+    task, request = cut_to(history, target, pins=[1])
+    assert "tokens left out here" in task
+    assert request == "Which are free?"
+
+
 @pytest.mark.parametrize("share", [0.5, 0.6, 0.7, 0.8])
 def test_an_answer_at_the_end_makes_way_for_what_is_cut_out_of_the_task(share: float) -> None:
     history = [said("user", f"I tell you all of it. {BRIEF}"), said("assistant", NOTED)]
