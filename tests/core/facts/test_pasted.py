@@ -173,6 +173,12 @@ def test_a_long_story_with_what_others_said_is_the_persons_own(opening: str) -> 
     assert drop_quoted(text) == text
 
 
+def test_a_quotation_mark_without_its_other_one_reaches_no_further_than_its_paragraph() -> None:
+    broken = OLD_SAYING.replace('corridor"', "corridor")
+    text = f"This is what we plan:\n\n{broken}\n\n{TRAIN}\n\n{BIKES}\n\n{TRAIN}\n\n{OLD_SAYING}"
+    assert drop_quoted(text) == text
+
+
 def test_the_same_in_quotation_marks_is_somebody_elses() -> None:
     text = f'Shorten this for me:\n\n"{TRAIN}"\n\nAnd my own rule: no emojis.'
     typed = drop_quoted(text)

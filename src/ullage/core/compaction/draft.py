@@ -121,14 +121,14 @@ class PlanDraft:
         """Whether the target is met."""
         return self.situation.total <= self.situation.target
 
-    def find_cut(self) -> int | None:
+    def find_cut_task(self) -> int | None:
         """Return where the task stands if it was shortened, None else."""
         task = self.situation.transcript.task()
         return task if any(edit.message == task for edit in self.script.clears) else None
 
-    def list_cut(self) -> Iterator[RestWords]:
+    def list_cut_words(self) -> Iterator[RestWords]:
         """Yield the sentences of the task that do not stand in it any more."""
-        task = self.find_cut()
+        task = self.find_cut_task()
         if task is not None:
             stands = self.situation.transcript.messages[task].text
             yield from (rest for rest in self.words.list_typed([task]) if rest.text not in stands)

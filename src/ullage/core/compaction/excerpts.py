@@ -87,7 +87,7 @@ def _shorten_answer(draft: PlanDraft) -> None:
 
     What people said comes before what models answered, and the newest unit stays whatever is left.
     """
-    now, cut = draft.situation, [*draft.list_cut()]
+    now, cut = draft.situation, [*draft.list_cut_words()]
     if not now.units or (now.total <= now.target and not cut):
         return
     stays = now.pins.union(now.units[-1])

@@ -31,9 +31,9 @@ from ullage.core.compaction.room import (
     NAMED,
     SPREAD,
     count_reserve,
+    drop_for_block,
     find_risen,
     gather_gone,
-    make_block_due,
     name_alone,
     reach_by_name,
     restore_newest,
@@ -401,7 +401,7 @@ def _settle(draft: PlanDraft, order: Order, most: int) -> PlanDraft:
     untold: PlanDraft | None = None
     for tail in TAILS:
         trial = _try_strategies(draft, order, tail, most, last=False)
-        if trial.fits and (trial.script.drops or not any(trial.list_cut())):
+        if trial.fits and (trial.script.drops or not any(trial.list_cut_words())):
             reopen_newest(trial, draft)
             return trial
         untold = trial if trial.fits and untold is None else untold
@@ -437,7 +437,7 @@ def _try_strategies(
                 trial.pin(_blocks(trial.situation.transcript))
         if strategy.drops or last:  # what misses the target is as small as it can be
             trial.run(strategy)
-            make_block_due(trial, strategy)
+            drop_for_block(trial, strategy)
         else:
             quote_used(trial, strategy)
     if last:

@@ -53,7 +53,7 @@ def gather_gone(
     Of a task that was shortened it is what does not stand in it any more. What is `bare` has no
     words that are weighed.
     """
-    task = draft.find_cut()
+    task = draft.find_cut_task()
     places = gone if task is None else sorted({task, *gone})
     messages = [draft.said[i] for i in places]
     kept = carried.gather(messages, later, draft.words, places, bare=bare)
@@ -63,9 +63,14 @@ def gather_gone(
     return carried.leave_out(replace(kept, messages=len(gone)), stands)
 
 
-def make_block_due(draft: PlanDraft, strategy: Strategy) -> None:
-    """Leave the oldest unit out where only the task was cut: a block tells of both."""
-    if strategy.silent or draft.script.drops or not draft.reserve or not any(draft.list_cut()):
+def drop_for_block(draft: PlanDraft, strategy: Strategy) -> None:
+    """Leave the oldest unit out where only the task was cut: a block tells of both.
+
+    A strategy that leaves out nothing, or says nothing of it, does not do so here.
+    """
+    if not strategy.drops or strategy.silent or draft.script.drops or not draft.reserve:
+        return
+    if not any(draft.list_cut_words()):
         return
     draft.take(strategy.name, drop(free(draft.situation)[:1]))
 
@@ -74,7 +79,7 @@ def _estimate_all(draft: PlanDraft, places: Sequence[int]) -> float:
     """Return about how many tokens all people's words, all answers and earlier blocks take."""
     said = draft.words.find_said(places)
     about = sum(estimate(valued.segment.text) for valued in said)
-    about += sum(estimate(rest.text) for rest in draft.list_cut())
+    about += sum(estimate(rest.text) for rest in draft.list_cut_words())
     whole = (i for i in places if _stands_whole(draft.said[i]))
     return about + sum(draft.situation.sizes[i] for i in whole)
 
@@ -96,7 +101,7 @@ def split_room(draft: PlanDraft, most: int) -> int:
     room = now.target - (now.total - kept) + draft.reserve
     share = TAIL_SHARE if now.keep is None else 1.0  # so many messages are the caller's word
     least = min(_count_tail(now), int(room * share))
-    block = HEAD + sum(estimate(rest.text) for rest in draft.list_cut()) * MARGIN
+    block = HEAD + sum(estimate(rest.text) for rest in draft.list_cut_words()) * MARGIN
     others = 0.0
     for unit, size in zip(units, sizes, strict=True):
         if kept + block + min(others, room * OTHERS_SHARE) <= room:

@@ -86,7 +86,7 @@ _NOTED: Final = re.compile(
 )
 _LINK: Final = re.compile(r"\s{0,3}(?:https?://\S{4,400}|\S{4,120} \u203a \S[^\n]{0,120})\s*$")
 _SPOKEN: Final = re.compile(r"[\"“„«][^\"“”„«»\n]{20,400}[\"”“»]")
-_QUOTED_LONG: Final = re.compile(r"[\"“„«][^\"“”„«»]{20,4000}[\"”“»]")
+_QUOTED_LONG: Final = re.compile(r"\"[^\"\n]{20,4000}\"|[“„«][^“”„«»]{20,4000}[”“»]")
 _STOP_WITHIN: Final = re.compile(r"[.!?][\"'”»)]? |[\u3002\uff01\uff1f]")
 _GREETING: Final = re.compile(r"\s{0,3}[^\W\d_a-z][^\n.:;?()]{1,44}[,\uff0c、]\s*$")
 _CALL: Final = re.compile(r"\s{0,3}[^\W\d_a-z][^\n.:;?(),]{1,44}[!\uff01]\s*$")
@@ -230,7 +230,7 @@ def _turns_back(told: str) -> bool:
 
 
 def _asks(told: str) -> bool:
-    """Tell whether words ask something, or point at a text."""
+    """Tell whether words ask something, or for something to be done to a text, or point at one."""
     lower = told.lower()
     if lower.rstrip(_CLOSERS).endswith(_QUESTIONS) or cues.POINTS.search(lower):
         return True
@@ -357,7 +357,7 @@ def _find_letter(lines: Sequence[str], opening: int) -> Iterator[Trace]:
     Who opens with a greeting, and announces nothing, signs what they wrote themselves.
     """
     signed = [*_find_signature(lines, opening)]
-    if signed and _is_hail(next(filter(str.strip, lines))) and not any(map(_ends_lead, lines)):
+    if signed and _is_greeting(next(filter(str.strip, lines))) and not any(map(_ends_lead, lines)):
         lines, signed = lines[: signed[0].line], []
     yield from signed
     for number in range(max(opening, 1), len(lines) - 1):
@@ -371,7 +371,7 @@ def _find_letter(lines: Sequence[str], opening: int) -> Iterator[Trace]:
             yield Trace(number, "call", 1)
 
 
-def _is_hail(line: str) -> bool:
+def _is_greeting(line: str) -> bool:
     """Tell whether a line is a few words alone, with an exclamation mark or a comma."""
     few = 0 < len(line.split()) <= 4
     return few and (_GREETING.match(line) is not None or _CALL.match(line) is not None)

@@ -128,7 +128,7 @@ class Call(NamedTuple):
 
 
 FINDING = "finding: "
-"""How the keys of a memo begin behind which stands what a compaction worked out of a message."""
+"""The prefix of the keys under which a memo holds what a compaction worked out of a message."""
 
 THOUGHTS = frozenset({"reasoning", "sealed"})
 """Parts that hold what a model thought, to be read or not."""
