@@ -266,7 +266,8 @@ def test_a_rule_among_much_talk_has_a_place_in_every_block(target: int) -> None:
     history[3]["content"] = "Never touch main.py. " + "and so on " * 40
     made = run(history, Order(target, 100, BOTH))
     assert made.reached
-    assert "- Never touch main.py." in made.block or target < 260
+    stays = any("Never touch main.py." in m.text for m in made.edited.transcript.messages)
+    assert stays or target < 170
 
 
 @pytest.mark.parametrize("target", [300, 800, 2500])

@@ -14,11 +14,11 @@ from itertools import accumulate, chain, filterfalse
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ullage.core.compaction.told import SAME_WORD, ToldWords, is_named
 from ullage.core.facts.coverage import Coverage
 from ullage.core.facts.extract import Folds
 from ullage.core.facts.salience import (
     FIRST,
-    NAMED,
     WORDS,
     WordSpread,
     find_author,
@@ -53,10 +53,6 @@ BESIDE: Final[Mapping[str, float]] = {
 
 RULES: Final = 0.35
 """What rules may take before people's other words, as a share of the room."""
-
-ALIKE: Final = 0.8
-"""The share of its rare words that a segment may have in common with another one that is told,
-before it says nothing new, unless it has another name or number."""
 
 LOOKED_AT: Final = 2_000
 """Of so many messages that go, the newest, what nobody typed is looked at: a transcript of
@@ -275,8 +271,7 @@ class _Pack:
         self.tokens = self.left = tokens
         self.chosen: dict[tuple[str, str], Candidate] = {}
         self.opened: set[str] = set()
-        self.sets: list[frozenset[str]] = []
-        self.told: dict[str, tuple[int, ...]] = {}
+        self.told = ToldWords()
         self.in_prose: set[tuple[int, int]] = set()
 
     def fill(self, facts: Facts, words: SaidWords) -> Facts:
@@ -343,14 +338,7 @@ class _Pack:
                 continue
             elif cost := self._take(line, limit):
                 limit -= cost
-                self._note_words(line.rare)
-
-    def _note_words(self, rare: frozenset[str]) -> None:
-        """Keep what was told last of each word."""
-        here, told = (len(self.sets),), self.told
-        self.sets.append(rare)
-        for word in rare:
-            told[word] = (*told[word], *here)[-SAME_WORD:] if word in told else here
+                self.told.note(line.rare)
 
     def _take(self, line: Candidate, limit: int) -> int:
         """Take a line if it fits into so many tokens; return what it takes."""
@@ -374,21 +362,9 @@ class _Pack:
         if self.prose.carries(line.text, line.rare) and not is_verbatim(line):
             self.in_prose.add((line.message, line.place))
             return True
-        if self._is_told(line):
+        if self.told.tells(line.rare):
             return True
         return line.section == "results" and gives_orders(line.text, used=True)
-
-    def _is_told(self, line: Candidate) -> bool:
-        """Tell whether another line says nearly the same, of the same names and numbers."""
-        least, told = ALIKE * len(line.rare), self.told
-        words = told.keys() & line.rare
-        if not words or len(words) < least:
-            return False
-        seen = Counter(chain.from_iterable(map(told.__getitem__, words)))
-        return any(
-            number >= least and not any(map(_is_named, line.rare - self.sets[other]))
-            for other, number in seen.items()
-        )
 
     def _list_placed(self) -> Iterator[Candidate]:
         """Yield what is chosen; values stand with the other words of their messages."""
@@ -407,14 +383,10 @@ class _Pack:
         for name, lines in held.items():
             lines.sort(key=_PLACE)
             if name in WORDS.values():
-                made[name] = tuple(_join(lines))
+                made[name] = tuple(join_lines(lines))
             else:
                 made[name] = tuple(line.text for line in lines)
         return Facts(**made)
-
-
-def _is_named(word: str) -> bool:
-    return word.startswith(NAMED)
 
 
 def _list_lines(facts: Facts, mine: Sequence[Valued]) -> Iterator[Candidate]:
@@ -476,7 +448,7 @@ def _pair_alike(mine: Sequence[Valued]) -> Iterator[tuple[int, int]]:
         for other, shared in seen.items():
             new = mine[other]
             anew = new.message != old.message and numbers[place] != numbers[other]
-            if anew and shared >= RESAID * len(words) and not any(map(_is_named, words - new.rare)):
+            if anew and shared >= RESAID * len(words) and not any(map(is_named, words - new.rare)):
                 yield place, other
         for word in words:
             holders.setdefault(word, []).append(place)
@@ -530,14 +502,11 @@ STALE: Final = 0.1
 UNFOUND: Final = 0.3
 """The worth of a token of a fact whose sentence is not at hand."""
 
-SAME_WORD: Final = 8
-"""Segments told last that are compared with one of the same word."""
-
 MISSES: Final = 60
 """Segments that may be too large for what is left before the room counts as full."""
 
 
-def _join(lines: Iterable[Candidate]) -> Iterator[str]:
+def join_lines(lines: Iterable[Candidate]) -> Iterator[str]:
     """Yield one line for each message: its segments in order, with a mark where some are gone."""
     text, before = "", Candidate("", "", 0.0, said=False, message=-1, place=-1)
     for line in lines:

@@ -22,6 +22,7 @@ from ullage.core.compaction.dropping import TAILS
 from ullage.core.compaction.edits import Edited, Insert, Script, apply, apply_clear, reference
 from ullage.core.compaction.excerpts import quote_results, quote_used, shorten_ends
 from ullage.core.compaction.faults import SPARED_SHARE, spare
+from ullage.core.compaction.in_place import keep_in_place
 from ullage.core.compaction.packing import SaidWords, WordStore
 from ullage.core.compaction.policy import CARRY_SHARE
 from ullage.core.compaction.prose import LEAST_PROSE, make_job, name_summary, settle_prose
@@ -458,17 +459,23 @@ def _fit_block(
 ) -> _Fitted:
     """Return the insert of the block, what it holds, and the summary as it stands in it.
 
-    Messages fill what a block without a summary leaves, then lines of cleared results.
+    Messages fill what a block without a summary leaves, or take its place in a small room; then
+    lines of cleared results do.
     """
     fitted = _block(draft, start, order, written)
-    insert = fitted[0].inserts
-    text = insert[0].text if insert else ""
-    if written is None and restore_newest(draft, start, text):
-        fitted = _block(draft, start, order, written)
-    insert = fitted[0].inserts
-    size = text_size(insert[0].text, draft.meter) if insert else 0
+    for refit in (restore_newest, keep_in_place) if order.carry else (restore_newest,):
+        if written is None and refit(draft, start, _get_text(fitted)):
+            fitted = _block(draft, start, order, written)
+    text = _get_text(fitted)
+    size = text_size(text, draft.meter) if text else 0
     quote_results(draft, draft.situation.target - draft.situation.total + draft.reserve - size)
     return fitted
+
+
+def _get_text(fitted: _Fitted) -> str:
+    """Return the text of a block, "" where none is written."""
+    insert = fitted[0].inserts
+    return insert[0].text if insert else ""
 
 
 def _block(draft: PlanDraft, start: Situation, order: Order, written: Written | None) -> _Fitted:

@@ -1,0 +1,192 @@
+"""Keep what people said where they said it, where a block has too little room to tell it.
+
+A block has a header and headings; in a small room these take what a few short sentences would. Then
+messages stay in their places, whole or the sentences of them that say most, and the newest. Which
+of the two says more is judged by the score that summaries are held to. It writes no block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from itertools import chain
+from operator import or_
+from typing import TYPE_CHECKING, Final
+
+from ullage.core.compaction.dropping import drop, free
+from ullage.core.compaction.edits import Clear, Script
+from ullage.core.compaction.packing import is_verbatim, join_lines, list_said
+from ullage.core.compaction.room import gather_gone, name_alone
+from ullage.core.compaction.score import SaidScore
+from ullage.core.compaction.strategies.trim_oldest import STRATEGY
+from ullage.core.compaction.told import ToldWords
+from ullage.core.facts.segments import GAP
+from ullage.core.messages.transcript import summarises
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ullage.core.compaction.draft import PlanDraft
+    from ullage.core.compaction.laws import Unit
+    from ullage.core.compaction.packing import Candidate
+    from ullage.core.compaction.situation import Situation
+
+SMALL: Final = 600
+"""Tokens of room up to which messages may stay in place of a block: six times its head."""
+
+BETTER: Final = 1.1
+"""How many times what a block says messages in their places are to say: a block also tells the
+model that something was left out. By hand."""
+
+
+def keep_in_place(draft: PlanDraft, start: Situation, block: str) -> bool:
+    """Keep the messages that say most of people's words, if that is more than with this block.
+
+    Sizes are those at the `start`. Tell whether the plan was changed: then there is room for no
+    more than the name of what was left out.
+    """
+    units = _list_loose(draft, start)
+    if not units or any(summarises(draft.said[unit.start]) for unit in units):
+        return False
+    choice = _Choice(draft, start)
+    if not 0 < choice.make_room(units) <= SMALL:
+        return False
+    held = gather_gone(draft, [*chain.from_iterable(units)])
+    said = list_said(held.facts, held.words)
+    choice.fill(units, said, held.facts.constraints)
+    stays = {i for unit in units if unit.start not in draft.script.drops for i in unit}
+    least = sum(line.worth for line in said if line.message in stays)
+    least += SaidScore(held.facts, held.words).judge(block) if block else 0.0
+    if choice.weigh(said) <= least * BETTER:
+        return False
+    choice.apply(units)
+    draft.hold(name_alone(draft))
+    return True
+
+
+def _list_loose(draft: PlanDraft, start: Situation) -> list[Unit]:
+    """Return the units that went or may go, in their order; none where another strategy chose.
+
+    What a strategy shortened is its own: such a unit stays, or stays away.
+    """
+    by = {name for name, script in draft.steps if script.drops}
+    if by != {STRATEGY.name} or draft.silent:
+        return []
+    edited = {edit.message for _, script in draft.steps for edit in script.clears}
+    dropped = [unit for unit in start.units if unit.start in draft.script.drops]
+    loose = [*dropped, *free(replace(draft.situation, tail=0))]
+    return sorted((unit for unit in loose if edited.isdisjoint(unit)), key=lambda u: u.start)
+
+
+@dataclass(slots=True)
+class _Choice:
+    """What stays: whole messages, and sentences of others; `room` are the tokens that are left."""
+
+    draft: PlanDraft
+    start: Situation
+    room: int = 0
+    whole: set[int] = field(default_factory=set)
+    lines: dict[int, list[Candidate]] = field(default_factory=dict)
+    taken: dict[int, int] = field(default_factory=dict)
+
+    def make_room(self, units: Sequence[Unit]) -> int:
+        """Return the tokens that there are for these units where no block is written."""
+        draft, now = self.draft, self.draft.situation
+        kept = sum(now.sizes[i] for i in chain.from_iterable(units))
+        self.room = now.target - (now.total - draft.reserve - kept) - name_alone(draft)
+        return self.room
+
+    def fill(self, units: Sequence[Unit], said: Sequence[Candidate], rules: Sequence[str]) -> None:
+        """Choose sentences, rules first; then whole messages for them, and the newest units.
+
+        `rules` are sentences that rule something: one stands alone where what goes with it does not
+        fit.
+        """
+        alone = {unit.start for unit in units if len(unit) == 1}
+        said = [line for line in said if line.message in alone]
+        ranked = sorted(said, key=lambda line: (not is_verbatim(line), line.order, -line.message))
+        told = ToldWords()
+        for line in ranked:
+            if not told.tells(line.rare) and (self._take(line) or self._take_rule(line, rules)):
+                told.note(line.rare)
+        for place in dict.fromkeys(line.message for line in ranked):
+            self._take_whole(place)
+        for unit in reversed(units):
+            size = sum(self.start.sizes[unit.start : unit.stop])
+            if unit.start in self.whole or unit.start in self.lines:
+                continue
+            if size > self.room:
+                break
+            self.whole.update(unit)
+            self.room -= size
+
+    def _take(self, line: Candidate) -> bool:
+        """Take a sentence beside others of its message, or the whole of it; tell if it fits."""
+        place = line.message
+        if place in self.whole:
+            return True
+        chosen = [*self.lines.get(place, ()), line]
+        size = self._measure(place, chosen)
+        if size >= self.start.sizes[place]:
+            return self._take_whole(place)
+        more = size - self.taken.get(place, 0)
+        if more > self.room:
+            return False
+        self.room -= more
+        self.taken[place], self.lines[place] = size, chosen
+        return True
+
+    def _take_rule(self, line: Candidate, rules: Sequence[str]) -> bool:
+        """Take the shortest part of a line that rules something; tell whether one fits."""
+        held = [rule for rule in rules if rule in line.text]
+        return bool(held) and self._take(line._replace(text=min(held, key=len)))
+
+    def _take_whole(self, place: int) -> bool:
+        """Take all of a message, if it fits; tell whether it does."""
+        more = self.start.sizes[place] - self.taken.get(place, 0)
+        if place in self.whole or more > self.room:
+            return place in self.whole
+        self.room -= more
+        self.whole.add(place)
+        self.lines.pop(place, None)
+        return True
+
+    def _measure(self, place: int, lines: Sequence[Candidate]) -> int:
+        """Return the tokens of a message with these sentences alone; all if it is of many parts."""
+        size, parts = self.start.sizes[place], self.draft.said[place].parts
+        if [part.kind for part in parts] != ["text"]:
+            return size
+        whole = self.start.count(parts[0].text, place)
+        return size - whole + self.start.count(_join(lines), place)
+
+    def weigh(self, said: Sequence[Candidate]) -> float:
+        """Return the worth of what people said that stays."""
+        told = {(line.message, line.place) for line in chain(*self.lines.values())}
+        stays = self.whole
+        return sum(
+            line.worth
+            for line in said
+            if line.message in stays or (line.message, line.place) in told
+        )
+
+    def apply(self, units: Sequence[Unit]) -> None:
+        """Leave out what does not stay, and put the rest back as it was at the start."""
+        draft, stays, known = self.draft, self.whole | self.lines.keys(), len(self.draft.steps)
+        back = stays & draft.script.drops
+        draft.take(STRATEGY.name, drop([unit for unit in units if unit.start not in stays]))
+        draft.script = replace(draft.script, drops=draft.script.drops - back)
+        now = draft.situation
+        sizes = [self.start.sizes[i] if i in back else n for i, n in enumerate(now.sizes)]
+        draft.situation = replace(now, sizes=sizes)
+        edits = [Clear(place, 0, -1, _join(lines)) for place, lines in self.lines.items()]
+        draft.take(STRATEGY.name, Script.of(edits))
+        number = [name for name, _ in draft.steps].index(STRATEGY.name)
+        first = replace(draft.steps[number][1], drops=draft.steps[number][1].drops - back)
+        more = (script for _, script in draft.steps[known:])
+        step = (STRATEGY.name, reduce(or_, more, first))
+        draft.steps[number:] = [step, *draft.steps[number + 1 : known]]
+
+
+def _join(lines: Sequence[Candidate]) -> str:
+    """Return the sentences of one message, with a mark in front: some of it is left out."""
+    return GAP.lstrip() + "".join(join_lines(sorted(lines, key=lambda line: line.place)))
