@@ -154,3 +154,18 @@ def test_the_steps_say_what_the_script_does(target: int) -> None:
         joined |= script
     assert joined.drops == made.script.drops
     assert joined.clears == made.script.clears
+
+
+def test_an_answer_at_the_end_gives_way_to_what_was_said() -> None:
+    answer = said("assistant", f"I would begin with the beds. {words(60)} Shall I?")
+    made = run([TASK, said("user", RULE), *CHAT, REQUEST, answer], Order(60, 20, TRIM))
+    assert made.reached
+    assert RULE in kept(made)
+    assert kept(made)[-1].startswith("I would begin")
+    assert " \u2026 " in kept(made)[-1]
+
+
+def test_a_short_message_stays_whole() -> None:
+    short = said("user", "The pump is a Grundfos 4410. Mind it, as we said of the mats.")
+    made = run([TASK, short, *CHAT, REQUEST], Order(52, 20, TRIM))
+    assert short["content"] in kept(made)

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 SMALL: Final = 600
 """Tokens of room up to which messages may stay in place of a block: six times its head."""
 
+SHORT: Final = 32
+"""Tokens of a message up to which it stays whole, if it fits: its sentences need each other."""
+
 BETTER: Final = 1.1
 """How many times what a block says messages in their places are to say: a block also tells the
 model that something was left out. By hand."""
@@ -127,7 +130,8 @@ class _Choice:
             return True
         chosen = [*self.lines.get(place, ()), line]
         size = self._measure(place, chosen)
-        if size >= self.start.sizes[place]:
+        whole = self.start.sizes[place]
+        if size >= whole or (whole <= SHORT and self._take_whole(place)):
             return self._take_whole(place)
         more = size - self.taken.get(place, 0)
         if more > self.room:

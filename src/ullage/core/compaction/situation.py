@@ -101,17 +101,23 @@ class Situation:
         return border
 
 
-def shorten(text: str, tokens: int, count: Callable[[str], int], named: str = "") -> str:
+def shorten(
+    text: str,
+    tokens: int,
+    count: Callable[[str], int],
+    named: str = "",
+    mark: str = CUT_MARK,
+) -> str:
     """Return the head and tail of `text`, about two to one, in at most `tokens` tokens.
 
-    A text that fits is returned as it is. Where not even the mark fits, the mark alone remains;
-    `named` is what it says besides.
+    A text that fits is returned as it is. Where not even the `mark` between them fits, it alone
+    remains; `named` is what it says besides.
     """
     tokens, whole = max(tokens, 0), count(text)
     if whole <= tokens:
         return text
     room = len(text)
-    mark = CUT_MARK.format(tokens=whole - tokens, named=named)
+    mark = mark.format(tokens=whole - tokens, named=named)
     for _ in range(_TRIES):
         room = min(room - 1, room * max(tokens - count(mark), 0) // whole)
         if room <= 0:

@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ullage.core.compaction.edits import Clear, Script
-from ullage.core.compaction.situation import CUT, shorten
+from ullage.core.compaction.situation import CUT, CUT_MARK, shorten
 from ullage.core.compaction.strategy import Strategy
+from ullage.core.facts.segments import GAP
 from ullage.core.messages.thoughts import drop_thoughts
 
 if TYPE_CHECKING:
@@ -81,7 +82,8 @@ def shorten_answer(situation: Situation, missing: int) -> Script:
     if not plain or message.calls or len(situation.units[-1]) > 1 or last in situation.pins:
         return Script()
     text, size = message.parts[0].text, situation.tokens(last, 0)
-    tokens = max(int(situation.target * ANSWER_SHARE), FLOOR, size - missing)
+    floor = min(FLOOR, situation.target // ANSWER_LEAST)
+    tokens = max(int(situation.target * ANSWER_SHARE), floor, size - missing)
     edits: list[Clear] = []
     if size > tokens and drop_thoughts(text) == text and CUT not in text:
         _shorten(situation, last, 0, tokens, edits)
@@ -90,6 +92,9 @@ def shorten_answer(situation: Situation, missing: int) -> Script:
 
 ANSWER_SHARE: Final = 0.1
 """The share of the target that an answer at the end keeps where people's words do not fit."""
+
+ANSWER_LEAST: Final = 4
+"""Of a small target an answer at the end keeps a quarter at most."""
 
 
 def shorten_newest(situation: Situation) -> Script:
@@ -117,7 +122,8 @@ def _shorten(situation: Situation, index: int, part: int, tokens: int, edits: li
     now = situation.transcript.messages[index].parts[part].text
     whole = situation.earlier.get((index, part), now)
     named = f"; recall {situation.name_of(whole)}" if situation.name_of is not None else ""
-    text = shorten(whole, tokens, lambda one: situation.count(one, index), named)
+    mark = CUT_MARK if tokens >= FLOOR or named else GAP
+    text = shorten(whole, tokens, lambda one: situation.count(one, index), named, mark)
     freed = situation.count(now, index) - situation.count(text, index)
     if freed <= 0:
         return 0
