@@ -166,6 +166,6 @@ def test_an_answer_at_the_end_gives_way_to_what_was_said() -> None:
 
 
 def test_a_short_message_stays_whole() -> None:
-    short = said("user", "The pump is a Grundfos 4410. Mind it, as we said of the mats.")
+    short = said("user", "The pump is a Grundfos 4410.\n\nMind it as Ilse does the mats.")
     made = run([TASK, short, *CHAT, REQUEST], Order(52, 20, TRIM))
     assert short["content"] in kept(made)

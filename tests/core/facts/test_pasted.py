@@ -228,3 +228,28 @@ def test_what_a_short_request_is_about_is_nobodys_wish_whoever_speaks_in_it(open
 def test_a_comma_in_a_first_line_is_no_greeting() -> None:
     text = "Also, here is the letter:\n\nThe gate is shut by nine.\n\nYours,\nThe Office"
     assert drop_quoted(text).strip() == "Also, here is the letter:"
+
+
+MINDED = "Thanks for booking with us. The van is white. Hirers must sign the form. Fuel is extra."
+
+
+def test_who_types_in_small_letters_did_not_write_sentences_with_capitals() -> None:
+    told = drop_quoted(f"ok the van people wrote\n\n{MINDED}\n\nwe skip the insurance")
+    assert told.split() == "ok the van people wrote we skip the insurance".split()
+    assert "Hirers" not in drop_quoted(f"good. Hebden next\n\n{MINDED}")
+    assert "we drive" in drop_quoted(f"fine\n\n{MINDED}\n\nwe drive at noon and park behind")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"The van people wrote\n\n{MINDED}",
+        "ok now the rules\n\nhirers must sign. fuel is extra. the van is white. no smoking",
+        "ok now the rules\n\nHirers must sign. Fuel is extra.",
+        "Ilse here. Mind the van\n\nHirers must sign. Fuel is extra. The van is white.",
+        "\u597d\u7684\n\nHirers must sign it. Fuel is extra. The van is white.",
+    ],
+)
+def test_capitals_alone_are_no_other_hand(text: str) -> None:
+    """But another script than the first words have is one, of another kind."""
+    assert ("irers must" in drop_quoted(text)) is text.isascii()

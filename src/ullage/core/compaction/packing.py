@@ -138,7 +138,7 @@ class WordStore:
                 RestWords(text, message, place)
                 for place, segment in enumerate(cut_message(self._messages[message]))
                 if segment.origin == "typed"
-                for text in split_sentences(segment.text)
+                for text in split_sentences(f"{segment.stamp} {segment.text}".lstrip())
             )
         return known
 
@@ -471,7 +471,8 @@ def make_other(valued: Valued) -> Candidate:
 
 
 def _make_line(valued: Valued, section: str, share: float) -> Candidate:
-    text, worth = valued.segment.text, valued.worth * share
+    segment, worth = valued.segment, valued.worth * share
+    text = f"{segment.stamp} {segment.text}" if segment.stamp else segment.text
     where = (valued.message, valued.place, valued.rare)
     return Candidate(section, text, worth, is_said(valued), *where, -rank(worth, text))
 

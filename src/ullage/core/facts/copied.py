@@ -129,6 +129,8 @@ def find_copied(marked: Sequence[str]) -> range:
         start = _reach_up(lines, start, opening)
     if not _LETTER.isdisjoint(trace.kind for trace in begun) and not _is_signed(lines, back):
         back = len(lines)
+    if any(trace.kind == "hand" for trace in begun):
+        back = min(back, _find_own_hand(lines, begun[-1].line))
     return range(start, back)
 
 
@@ -241,6 +243,18 @@ def _treats(told: str) -> bool:
     """Tell whether something is to be done to a text."""
     lower = told.lower()
     return bool(cues.TREATS.search(lower) or cues.TREATS_UNSPACED.search(lower))
+
+
+def _find_own_hand(lines: Sequence[str], start: int) -> int:
+    """Return the line at which somebody who begins in small letters goes on: the last paragraph."""
+    last = len(lines)
+    while last > start and not lines[last - 1].strip():
+        last -= 1
+    first = last
+    while first > start and lines[first - 1].strip():
+        first -= 1
+    told = " ".join(lines[first:last]).lstrip()
+    return first if first > start + 1 and told[:1].islower() and len(told) <= BACK_MOST else last
 
 
 # ── the traces ──────────────────────────────────────────────────────────────────────────────────
@@ -461,6 +475,31 @@ def _count_letters(text: str) -> tuple[int, int]:
     return len(_LATIN.findall(text)), 0 if text.isascii() else len(_OTHER.findall(text))
 
 
+def _find_hand(lines: Sequence[str], opening: int) -> Iterator[Trace]:
+    """Yield paragraphs whose sentences begin with capitals, behind words that do not.
+
+    Who types in small letters does so to the end; names begin with a capital all the same.
+    """
+    own = _BEGINS.findall(" ".join(lines[:opening]))
+    if not own or own[0].isupper() or sum(map(str.isupper, own)) > 2 * sum(map(str.islower, own)):
+        return
+    for number, line in enumerate(lines[opening:], opening):
+        begins = _BEGINS.findall(line)
+        large = sum(map(str.isupper, begins))
+        if large >= max(HAND, CAPITALS * len(begins)):
+            yield Trace(number, "hand", 2)
+
+
+CAPITALS: Final = 0.8
+"""The share of a paragraph's sentences that begin with a capital where somebody minds them."""
+
+HAND: Final = 3
+"""Sentences of a paragraph by which it is told whether they begin with capitals."""
+
+_BEGINS: Final = re.compile(r"(?:^|(?<=[^\W\d_]{2}[.!?]) )\s*([^\W\d_])")
+"""The first letter of a text, and of each sentence behind another one that ends in a word."""
+
+
 def _find_wrapped(lines: Sequence[str], opening: int) -> Iterator[Trace]:
     """Yield lines that were broken to a width, where the first words were not."""
     broken = [
@@ -516,6 +555,7 @@ _FINDERS: Final = (
     _find_labels,
     _find_links,
     _find_script,
+    _find_hand,
     _find_wrapped,
     _find_article,
 )

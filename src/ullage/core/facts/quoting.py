@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ullage.core.facts.copied import QUOTED
 from ullage.core.facts.pasted import find_pasted
+from ullage.core.facts.stamps import find_stamp
 from ullage.core.messages.transcript import FINDING
 
 if TYPE_CHECKING:
@@ -150,9 +151,11 @@ _KEY: Final = FINDING + "origins"
 def read_message(message: Message, text: str) -> list[TextLine]:
     """Return the lines of a text in a person's message, as `read_origins` does.
 
-    A message that is this text and nothing else is judged once: a byte for each line is kept.
+    A message that is this text and nothing else is judged once: a byte for each line is kept. A
+    time in front of it is none of it.
     """
-    if len(message.parts) > 1 or text != message.text:
+    whole, text = text, text[find_stamp(text) :]
+    if len(message.parts) > 1 or whole != message.text:
         return read_origins(text)
     known: bytes | None = message.memo.get(_KEY)
     if known is None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ullage.core.facts.patterns import split_at
 from ullage.core.facts.quoting import Origin, read_message, read_origins
+from ullage.core.facts.stamps import find_stamp
 from ullage.core.messages.thoughts import drop_thoughts
 from ullage.core.messages.transcript import FINDING, asks
 
@@ -55,13 +56,14 @@ ITEM_MOST: Final = 80
 class Segment(NamedTuple):
     """What can stand alone: its text, its words as written, and where it comes from.
 
-    `question` tells whether it asks.
+    `question` tells whether it asks; `stamp` is the time in front of its message, of the first one.
     """
 
     text: str
     words: tuple[str, ...]
     origin: Origin = "typed"
     question: bool = False
+    stamp: str = ""
 
     @property
     def is_quoted(self) -> bool:
@@ -182,7 +184,8 @@ def _cut(message: Message) -> Iterator[Segment]:
         elif part.kind == "text" and (person or message.role != "user"):
             text = _shorten(part.text if person else drop_thoughts(part.text), READ_MOST)
             typed = read_message(message, text) if person else read_origins(text, person=False)
-            yield from _cut_series(typed)
+            stamp = text[: find_stamp(text)].strip() if person else ""
+            yield from _put_stamp(_cut_series(typed), stamp)
 
 
 def _is_result(part: Part) -> bool:
@@ -245,7 +248,16 @@ def _shorten(text: str, most: int) -> str:
 
 def cut_text(text: str, *, person: bool = True) -> Iterator[Segment]:
     """Yield the segments of a text, in its order; `person` tells whether somebody typed it."""
-    return _cut_series(read_origins(text, person=person))
+    begin = find_stamp(text) if person else 0
+    found = _cut_series(read_origins(text[begin:], person=person))
+    return _put_stamp(found, text[:begin].strip())
+
+
+def _put_stamp(segments: Iterator[Segment], stamp: str) -> Iterator[Segment]:
+    """Yield segments, the first with the time in front of its message."""
+    if stamp:
+        yield from (segment._replace(stamp=stamp) for segment in islice(segments, 1))
+    yield from segments
 
 
 def _cut_series(lines: Iterable[TextLine]) -> Iterator[Segment]:
