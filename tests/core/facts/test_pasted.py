@@ -235,7 +235,7 @@ MINDED = "Thanks for booking with us. The van is white. Hirers must sign the for
 
 def test_who_types_in_small_letters_did_not_write_sentences_with_capitals() -> None:
     told = drop_quoted(f"ok the van people wrote\n\n{MINDED}\n\nwe skip the insurance")
-    assert told.split() == "ok the van people wrote we skip the insurance".split()
+    assert told == "ok the van people wrote\n\nwe skip the insurance"
     assert "Hirers" not in drop_quoted(f"good. Hebden next\n\n{MINDED}")
     assert "we drive" in drop_quoted(f"fine\n\n{MINDED}\n\nwe drive at noon and park behind")
 

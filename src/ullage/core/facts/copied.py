@@ -111,6 +111,8 @@ def find_copied(marked: Sequence[str]) -> range:
     lines = ["" if line == QUOTED else line for line in marked]
     opening = _find_opening(lines)
     back = find_return(lines, opening)
+    if any(trace.line >= back for trace in _find_hand(lines, opening)):
+        back = len(lines)
     begun: list[Trace] = []
     if opening < len(lines):
         found = [*_find_traces(lines[:back], opening), *_find_announced(marked[:back], opening)]
