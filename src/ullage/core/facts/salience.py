@@ -154,28 +154,51 @@ class _Words(dict[str, _Word]):
 
 
 class WordSpread:
-    """In how many messages each word stands, and in which of a person or a model it does last."""
+    """In how many messages each word stands, and in which of a person or a model it does last.
 
-    def __init__(self, messages: Sequence[Message], learned: Weights = LEARNED) -> None:
+    What is known of the first messages `before` is gone on with.
+    """
+
+    def __init__(
+        self,
+        messages: Sequence[Message],
+        learned: Weights = LEARNED,
+        before: WordSpread | None = None,
+    ) -> None:
         self.learned = learned
         self.shares = {"user": 1.0, "assistant": learned.assistant, "tool": learned.tool}
         self.words = words = _Words(learned.rarity)
-        table = WordTable()
-        found = [_list_turns(message, table) for message in messages]
+        self.pairs = Counter[tuple[str, str]]()
+        self.size = len(messages)
+        if before is not None:
+            self._go_on(before)
+        self._read(messages, 0 if before is None else before.size)
+        self._often = max(OFTEN[0], OFTEN[1] * words.number)
+        most = self._often - 1
+        self._worn = {pair: min(n - 1, most) for pair, n in self.pairs.items() if n > 1}
+        small = words.small
+        self._names = frozenset(w for w in words.last if not w.isalpha() or w not in small)
+
+    def _go_on(self, before: WordSpread) -> None:
+        """Take over what is known of the first messages."""
+        words, known = self.words, before.words
+        words.number, words.spread = known.number, known.spread.copy()
+        words.last, words.small = known.last.copy(), known.small.copy()
+        self.pairs = before.pairs.copy()
+
+    def _read(self, messages: Sequence[Message], begun: int) -> None:
+        """Note the words of messages from a place on."""
+        words, table = self.words, WordTable()
+        found = [_list_turns(message, table) for message in messages[begun:]]
         turns = list(chain.from_iterable(found))
-        words.number = len(turns)
-        words.spread = Counter(chain.from_iterable([said for said, _, _, _ in turns]))
+        words.number += len(turns)
+        words.spread.update(chain.from_iterable([said for said, _, _, _ in turns]))
         words.small.update(*[small for _, _, small, _ in turns if small])
-        for index, told in enumerate(found):
+        for index, told in enumerate(found, begun):
             for _, own, _, _ in told:
                 if own:
                     words.last.update(dict.fromkeys(own, index))
-        self._often = max(OFTEN[0], OFTEN[1] * words.number)
-        pairs = Counter(chain.from_iterable([pairs for _, _, _, pairs in turns if pairs]))
-        most = self._often - 1
-        self._worn = {pair: min(n - 1, most) for pair, n in pairs.items() if n > 1}
-        small = words.small
-        self._names = frozenset(w for w in words.last if not w.isalpha() or w not in small)
+        self.pairs.update(chain.from_iterable([pairs for _, _, _, pairs in turns if pairs]))
 
     def judge_wear(self, words: Sequence[str]) -> float:
         """Return how worn words are: 0 if no two stand together elsewhere, 1 if all often do."""
