@@ -24,6 +24,7 @@ from ullage.core.facts.segments import (
     WordTable,
     cut_line,
     cut_message,
+    find_lines,
     find_words,
     list_texts,
     split_sentences,
@@ -125,6 +126,17 @@ class _Words(dict[str, _Word]):
         known = self[word] = _Word(lower, rarity**self.power, used, form, last, mark)
         return known
 
+    def may_tell(self, lower: str) -> bool:
+        """Tell whether a word without its case may be one that is taken up, however it is written.
+
+        It is rare, it stands in two messages or more, and is no small number.
+        """
+        spread = self.spread[lower]
+        if spread < 2 or self._find_rarity(spread) <= _COMMON / 2:
+            return False
+        short = len(lower) < LEAST_LONG and lower.isascii()
+        return not (short and not lower.isalpha() and _has_digit(lower))
+
     def list_known(self, words: Sequence[str]) -> list[_Word]:
         """Return what is known of the words of a segment: it begins with a capital letter."""
         known = list(map(self.__getitem__, words))
@@ -178,6 +190,7 @@ class WordSpread:
         self._worn = {pair: min(n - 1, most) for pair, n in self.pairs.items() if n > 1}
         small = words.small
         self._names = frozenset(w for w in words.last if not w.isalpha() or w not in small)
+        self._telling = frozenset(filter(words.may_tell, self._names))
 
     def _go_on(self, before: WordSpread) -> None:
         """Take over what is known of the first messages."""
@@ -217,7 +230,7 @@ class WordSpread:
         return False
 
     def list_taken_up(self, message: Message, place: int) -> frozenset[str]:
-        """Return the words of a message that may be taken up as names or numbers later.
+        """Return the words of a message that are used as names or numbers later.
 
         Most messages of tools have none.
         """
@@ -225,6 +238,10 @@ class WordSpread:
         turns = _list_turns(message, WordTable())
         found = chain.from_iterable([names.intersection(said) for said, _, _, _ in turns])
         return frozenset([word for word in found if last[word] > place])
+
+    def list_telling(self, words: frozenset[str]) -> frozenset[str]:
+        """Return those of some words that are rare enough to be taken up."""
+        return self._telling & words
 
 
 LEAST_WORDS: Final = 2
@@ -309,19 +326,11 @@ def find_author(message: Message) -> Author:
 
 def weigh(messages: Sequence[Message], place: int, spread: WordSpread) -> Iterator[Valued]:
     """Yield the segments of the message at a place with their worth."""
-    message = messages[place]
-    author = find_author(message)
-    later = spread.list_taken_up(message, place) if author == "tool" else None
-    if later is not None and not later:
-        return
-    segments = cut_message(message)
-    if author == "user" and len(segments) == 1:
-        segments = [_add_question(segments[0], messages[place - 1] if place else None)]
+    author = find_author(messages[place])
+    number, segments = _list_segments(messages, place, author, spread)
     learned = spread.learned
-    bulk = spread.shares[author] / (1 + len(segments) / learned.bulk) ** 0.5
-    for number, whole in enumerate(segments):
-        if later is not None and _has_none(whole, later):
-            continue
+    bulk = spread.shares[author] / (1 + number / learned.bulk) ** 0.5
+    for at, whole in segments:
         data = author == "tool" or whole.origin != "typed"
         if data and not spread.is_taken_up(whole.words, place):
             continue
@@ -329,7 +338,25 @@ def weigh(messages: Sequence[Message], place: int, spread: WordSpread) -> Iterat
         worth, rare = _weigh_segment(segment, place, spread)
         if worth > 0:
             share = bulk * _judge_origin(segment, told, learned)
-            yield Valued(segment, place, number, author, worth * share, rare)
+            yield Valued(segment, place, at, author, worth * share, rare)
+
+
+def _list_segments(
+    messages: Sequence[Message], place: int, author: Author, spread: WordSpread
+) -> tuple[int, Iterable[tuple[int, Segment]]]:
+    """Return how many segments a message has, and those with their numbers that may have worth."""
+    message = messages[place]
+    if author == "tool":
+        later = spread.list_taken_up(message, place)
+        if not later:
+            return 0, ()
+        telling = spread.list_telling(later)
+        number, likely = find_lines(message, telling)
+        return number, [line for line in likely if not _has_none(line[1], telling)]
+    segments = cut_message(message)
+    if author == "user" and len(segments) == 1:
+        segments = [_add_question(segments[0], messages[place - 1] if place else None)]
+    return len(segments), enumerate(segments)
 
 
 def _has_none(segment: Segment, words: frozenset[str]) -> bool:

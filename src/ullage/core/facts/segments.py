@@ -161,12 +161,36 @@ class WordTable(dict[str, str]):
 
 def cut_message(message: Message) -> Sequence[Segment]:
     """Return the segments of a message, worked out once for each message."""
-    if message.parts and all(map(_is_result, message.parts)) and not message.is_system:
+    if _is_data_alone(message):
         return [s for n in range(len(message.parts)) for s in cut_part(message, n)][:SEGMENTS_MOST]
     known: Sequence[Segment] | None = message.memo.get(_KEY)
     if known is None:
         known = message.memo[_KEY] = tuple(islice(_cut(message), SEGMENTS_MOST))
     return known
+
+
+def _is_data_alone(message: Message) -> bool:
+    """Tell whether all of a message was returned by tools."""
+    return bool(message.parts) and all(map(_is_result, message.parts)) and not message.is_system
+
+
+def find_lines(message: Message, words: frozenset[str]) -> tuple[int, list[tuple[int, Segment]]]:
+    """Return how many segments a message has that no person wrote, and which have these words.
+
+    The words are without their case. With those that have one come some that have none of them, and
+    all that were cut off.
+    """
+    if not _is_data_alone(message):
+        segments = cut_message(message)
+        return len(segments), list(enumerate(segments))
+    texts = [text for number in range(len(message.parts)) for text in _list_lines(message, number)]
+    del texts[SEGMENTS_MOST:]
+    likely: list[tuple[int, Segment]] = []
+    for number, text in enumerate(texts):
+        folded = text.casefold()
+        if len(text) >= LONGEST or any(word in folded for word in words):
+            likely.append((number, _make_data(text)))
+    return len(texts), likely
 
 
 _KEY: Final = FINDING + "segments"
@@ -190,31 +214,36 @@ def _is_result(part: Part) -> bool:
     return part.kind == "result" or part.answers is not None
 
 
-def cut_part(message: Message, part: int) -> Sequence[Segment]:
-    """Return the lines of a part that a tool returned, worked out once for each message.
+def cut_part(message: Message, part: int) -> list[Segment]:
+    """Return the lines of a part that a tool returned."""
+    return list(map(_make_data, _list_lines(message, part)))
 
-    They are kept as plain tuples, which the collector passes over: there are many.
-    """
+
+def _list_lines(message: Message, part: int) -> Sequence[str]:
+    """Return the texts of these lines, worked out once for each message."""
     key = f"{_KEY} {part}"
-    known: Sequence[tuple[str, tuple[str, ...]]] | None = message.memo.get(key)
+    known: Sequence[str] | None = message.memo.get(key)
     if known is None:
         known = message.memo[key] = tuple(_cut_data(message.parts[part].text))
-    return [Segment(text, words, "quoted") for text, words in known]
+    return known
+
+
+def _make_data(text: str) -> Segment:
+    return Segment(text, tuple(find_words(text)), "quoted")
 
 
 def cut_result(text: str) -> Iterator[Segment]:
     """Yield the lines of what a tool returned; of a paragraph in one line, its sentences."""
-    for line, words in _cut_data(text):
-        yield Segment(line, words, "quoted")
+    yield from map(_make_data, _cut_data(text))
 
 
-def _cut_data(text: str) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the lines of what a tool returned with their words."""
+def _cut_data(text: str) -> Iterator[str]:
+    """Yield the lines of what a tool returned that have a word."""
     for line in _shorten(text, TOOL_MOST).splitlines():
         bare = " ".join(line.split())
         for told in [bare] if len(bare) <= LINE_MOST else _split_line(bare, "typed"):
-            if not told.startswith(MARKED) and (words := find_words(told)):
-                yield told[:LONGEST], tuple(words)
+            if not told.startswith(MARKED) and _WORD.search(told) is not None:
+                yield told
 
 
 MARKED: Final = "[ullage: "
