@@ -358,39 +358,44 @@ POINTS: Final = _any(
 POINTS_UNSPACED: Final = re.compile(r"这[个封篇段份]|以下|下面|この|これ")
 """The same in scripts without spaces."""
 
-WORTH: Final[tuple[tuple[re.Pattern[str], int, str], ...]] = (
-    (PROHIBITS, 3, ""),
-    (FORBIDS, 3, "do"),
-    (DENIES, 2, ""),
-    (OBLIGES, 3, ""),
-    (URGES, 2, ""),
-    (COMMANDS, 2, ""),
-    (CONDITION, 2, ""),
-    (PREFERS, 2, ""),
-    (SAYS_NO, 2, "no"),
-    (STATES, 1, ""),
-    (PLEADS, 2, ""),
-    (DISTRIBUTES, 1, ""),
-    (EMBRACES, 1, ""),
-    (HABITS, 1, ""),
-    (NARRATES, -4, ""),
-    (PAST, -3, ""),
+WORTH: Final[tuple[tuple[re.Pattern[str], int, tuple[str, ...]], ...]] = (
+    (FORBIDS, 3, ("do",)),
+    (DENIES, 2, ()),
+    (COMMANDS, 2, ()),
+    (CONDITION, 2, ()),
+    (PREFERS, 2, ("i ", "i'd", "we ", "we'd", "our ")),
+    (SAYS_NO, 2, ("no",)),
+    (
+        STATES,
+        1,
+        (" is", " are", " ha", " run", " goes", " li", " keep", " use", " belong", " contain"),
+    ),
+    (PLEADS, 2, ()),
+    (NARRATES, -4, ()),
+    (PAST, -3, ()),
 )
-"""What cues are worth, and what stands in every sentence that has one: without it none is looked
-for."""
+"""What cues are worth, and parts one of which stands in every sentence that has one: without it none
+is looked for."""
 
-WORTH_SELDOM: Final[tuple[tuple[re.Pattern[str], int, str], ...]] = (
-    (MATTERS, 2, ""),
-    (PLACES, 1, ""),
-    (LATIN, 3, ""),
-    (LIMITS_ELSEWHERE, 2, ""),
-    (DENIES_ELSEWHERE, 1, ""),
-    (IDIOMS, -4, ""),
+WORTH_JOINED: Final[tuple[tuple[re.Pattern[str], int], ...]] = (
+    (PROHIBITS, 3),
+    (OBLIGES, 3),
+    (URGES, 2),
+    (EMBRACES, 1),
+    (DISTRIBUTES, 1),
+    (HABITS, 1),
+    (MATTERS, 2),
+    (PLACES, 1),
+    (LATIN, 3),
+    (LIMITS_ELSEWHERE, 2),
+    (DENIES_ELSEWHERE, 1),
+    (IDIOMS, -4),
 )
-"""The same of cues that few sentences have."""
+"""The same of cues that are looked for together."""
 
-SELDOM: Final = _join(*(pattern for pattern, _, _ in WORTH_SELDOM))
-"""Finds whether a sentence has any of these: most have none, and are looked through once."""
+JOINED: Final = _join(*(cue for cue, _ in WORTH_JOINED if cue is not DISTRIBUTES))
+"""Finds whether a sentence has any of these: most have none, and are looked through once. What
+`DISTRIBUTES` finds begins with a word of `EMBRACES`."""
 
 WORTH_OF_SCRIPTS: Final[tuple[tuple[re.Pattern[str], int], ...]] = (
     (SCRIPTS, 3),

@@ -187,13 +187,19 @@ def grade(sentence: str) -> int:
 
 
 def _worth(lower: str) -> int:
-    found = [worth for cue, worth, part in cues.WORTH if part in lower and cue.search(lower)]
-    if cues.SELDOM.search(lower):
-        found += [worth for cue, worth, _ in cues.WORTH_SELDOM if cue.search(lower)]
+    holds = lower.__contains__
+    found = [
+        worth
+        for cue, worth, parts in cues.WORTH
+        if (not parts or any(map(holds, parts))) and cue.search(lower)
+    ]
+    joined = cues.JOINED.search(lower) is not None
+    if joined:
+        found += [worth for cue, worth in cues.WORTH_JOINED if cue.search(lower)]
     if not lower.isascii() and max(lower) >= cues.FIRST_SCRIPT:
         found += [worth for cue, worth in cues.WORTH_OF_SCRIPTS if cue.search(lower)]
-    if cues.ASKS_ONCE.search(lower) and 3 not in found and not cues.URGES.search(lower):
-        found.append(-2)
+    if cues.ASKS_ONCE.search(lower) and 3 not in found:
+        found += [] if joined and cues.URGES.search(lower) else [-2]
     return sum(found)
 
 
