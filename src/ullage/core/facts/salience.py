@@ -383,7 +383,8 @@ class ResultLine(NamedTuple):
 def weigh_result(lines: Iterable[Segment], place: int, spread: WordSpread) -> Iterator[ResultLine]:
     """Yield the lines of what a tool returned with their worth; `place` is that of its message."""
     for number, segment in enumerate(lines):
-        worth = _weigh_words(segment, _list_known(segment, spread), place, spread)
+        words = _list_known(segment, spread)
+        worth = _weigh_words(segment, words, dict.fromkeys(words), place, spread)
         if worth > 0:
             used = spread.is_taken_up(segment.words, place)
             yield ResultLine(number, segment.text, worth, used)
@@ -487,12 +488,12 @@ def _weigh_segment(
 ) -> tuple[float, frozenset[str]]:
     """Return the worth of a segment and its rare words, names and numbers marked as such."""
     words = _list_known(segment, spread)
-    rare = {word.mark for word in words}
+    known = dict.fromkeys(words)
+    rare = {word.mark for word in known}
     rare.discard("")
-    for word in words:
-        if word.form:
-            rare.discard(word.lower)  # at the head of a sentence a name is no other word
-    return _weigh_words(segment, words, index, spread), frozenset(rare)
+    # at the head of a sentence a name is no other word
+    rare.difference_update([word.lower for word in known if word.form])
+    return _weigh_words(segment, words, known, index, spread), frozenset(rare)
 
 
 def _list_known(segment: Segment, spread: WordSpread) -> list[_Word]:
@@ -503,15 +504,18 @@ def _list_known(segment: Segment, spread: WordSpread) -> list[_Word]:
     return spread.words.list_known(words)
 
 
-def _weigh_words(segment: Segment, words: Sequence[_Word], index: int, spread: WordSpread) -> float:
-    """Return the worth of a segment of these words in the message at a position."""
+def _weigh_words(
+    segment: Segment, words: Sequence[_Word], known: Iterable[_Word], index: int, spread: WordSpread
+) -> float:
+    """Return the worth of a segment in the message at a position; `known` has each word once."""
     if not words:
         return 0.0
-    learned, known = spread.learned, dict.fromkeys(words)
+    learned = spread.learned
     plain = [word.worth for word in known if not word.form]
     worth = learned.plain * (1.0 - exp(-sum(plain) / learned.plain))
-    if len(plain) < len(known):
-        worth = _add_named(worth, [word for word in known if word.form], index, learned)
+    named = [word for word in known if word.form]
+    if named:
+        worth = _add_named(worth, named, index, learned)
     if segment.question:
         worth *= 1.0 - (1.0 - learned.question) * _find_asked(segment)
     if segment.origin != "quoted":

@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import filterfalse, islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ullage.core.facts.patterns import split_at
+from ullage.core.facts.patterns import BeyondAscii, split_at
 from ullage.core.facts.quoting import Origin, read_message, read_origins
 from ullage.core.messages.thoughts import drop_thoughts
 from ullage.core.messages.transcript import FINDING, asks
@@ -77,7 +77,7 @@ _WORD: Final = re.compile(
 _ASCII_WORD: Final = re.compile(r"[A-Za-z0-9]+(?:[-./_@:'+#]+[A-Za-z0-9]+)*")
 """The same in ASCII, where it is looked for twice as fast."""
 
-_UNSPACED: Final = re.compile(f"[{_SCRIPTS}]")
+_UNSPACED: Final = BeyondAscii(f"[{_SCRIPTS}]")
 _ENDS: Final = re.compile(
     r"[.!?\u2026\u3002\uff01\uff1f\u0964\u0965\u061f\u06d4](?:"
     r"(?<=[.!?\u2026])(?<!\b[A-Z]\.)(?<!\b[A-Z][a-z]\.)(?<!\b\w\.\w\.)"
@@ -90,7 +90,7 @@ _DATA: Final = re.compile(
     r"|\s*\"[^\"]{1,80}\"\s*:|\+\+\+|---|@@|diff --git|\s*[|+].*[|+]\s*$|\s*[$%] \S+|\s*<[/!?\w]"
     r"|\S+[:(]\d+[:)]"
 )
-_CODE_END: Final = re.compile(r"[;{}\\]\s*$")
+_CODE_END: Final = (";", "{", "}", "\\")
 _TELLING: Final = re.compile(r"\d|[^\W\d_][-./_@:+#][^\W_]|\w\s+[A-Z\u0410-\u042f]")
 _STOPS: Final = ".!?:;\u3002\uff01\uff1f\u0964"
 _ASKED: Final = re.compile(r"[?\uff1f\u061f\u037e][\"')\]\u00bb\u201d\u300d*_]*$")
@@ -105,7 +105,7 @@ def find_words(text: str) -> list[str]:
         return found
     words: list[str] = []
     for word in found:
-        if _UNSPACED.match(word) is None or len(word) == 1:
+        if len(word) == 1 or _UNSPACED.pattern.match(word) is None:
             words.append(word)
         else:
             words += [word[i : i + 2] for i in range(len(word) - 1)]
@@ -378,7 +378,7 @@ def _read_lines(lines: Iterable[TextLine]) -> Iterator[tuple[str, Origin]]:
 
 
 def _is_data(line: str) -> bool:
-    return _DATA.match(line) is not None or _CODE_END.search(line) is not None
+    return line.rstrip().endswith(_CODE_END) or _DATA.match(line) is not None
 
 
 def _goes_on(held: str, line: str) -> bool:
@@ -400,9 +400,8 @@ def _split_line(line: str, origin: Origin) -> Iterator[str]:
         sentence = found.strip()
         if _WORD.search(sentence) is None:
             continue
-        short = DEPENDENT if _UNSPACED.search(sentence) is None else DEPENDENT_UNSPACED
-        needs = len(sentence) < short and _TELLING.search(sentence) is None
-        if held and needs and len(held) + len(sentence) < LONGEST and not _ASKED.search(sentence):
+        fits = held and len(held) + len(sentence) < LONGEST
+        if fits and _is_dependent(sentence) and not _ASKED.search(sentence):
             held = f"{held} {sentence}"
             continue
         if held:
@@ -410,6 +409,15 @@ def _split_line(line: str, origin: Origin) -> Iterator[str]:
         held = sentence
     if held:
         yield held[:LONGEST]
+
+
+def _is_dependent(sentence: str) -> bool:
+    """Tell whether a sentence is short and tells nothing by itself."""
+    if len(sentence) >= DEPENDENT:
+        return False
+    if len(sentence) >= DEPENDENT_UNSPACED and _UNSPACED.search(sentence) is not None:
+        return False
+    return _TELLING.search(sentence) is None
 
 
 def split_sentences(text: str) -> list[str]:
