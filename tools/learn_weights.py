@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from bench.corpus import Evidence, Style, load_styles, write_session
-from ullage.core.compaction.packing import estimate, is_said, rank
+from ullage.core.compaction.words import estimate, is_said, rank
 from ullage.core.dialects.openai_chat.codec import OpenAIChat
 from ullage.core.facts.salience import WordSpread, weigh
 from ullage.core.facts.weights import LEARNED, Weights

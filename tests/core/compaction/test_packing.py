@@ -13,8 +13,9 @@ from tests.core.compaction.test_plan import run
 from tests.support.counting import WordCounter
 from tests.support.transcripts import histories
 from ullage.core.compaction.block import block, gather
-from ullage.core.compaction.packing import LOOKED_AT, SaidWords, WordStore, pack
+from ullage.core.compaction.packing import SaidWords, pack
 from ullage.core.compaction.plan import Order
+from ullage.core.compaction.words import LOOKED_AT, WordStore
 from ullage.core.facts.sheet import Facts, parse, render
 
 COUNT = WordCounter().count

@@ -92,11 +92,11 @@ def test_collecting_in_two_steps_is_collecting_in_one(first: list[Message], seco
 def test_a_fold_that_goes_on_from_another_is_one_from_the_start(
     before: list[Message], history: list[Message], cuts: list[tuple[int, int]]
 ):
-    folds, earlier = Folds(history, least=1), collect(before)
-    for end, hole in cuts:
-        places = [place for place in range(min(end, len(history))) if place != hole]
+    folds, earlier = Folds(least=1), collect(before)
+    for end, hole in [*cuts, *cuts[:1]]:
+        places = tuple(place for place in range(min(end, len(history))) if place != hole)
         found = [history[place] for place in places]
-        assert folds.collect_held(places, earlier) == collect_held(found, earlier)
+        assert folds.collect_held(history, places, earlier) == collect_held(found, earlier)
 
 
 @given(messages, messages)

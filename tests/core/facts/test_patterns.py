@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ullage.core.facts import cues, sentences
-from ullage.core.facts.patterns import group_branches, split_at, split_branches
+from ullage.core.facts.patterns import BeyondAscii, group_branches, split_at, split_branches
 
 BRANCHES: Final = (
     "must(?:n't| not)",
@@ -49,7 +49,7 @@ def test_a_text_is_cut_behind_its_marks() -> None:
 
 
 ONE_OF: Final = {
-    "seldom": (cues.SELDOM, [pattern for pattern, _, _ in cues.WORTH_SELDOM]),
+    "joined": (cues.JOINED, [pattern for pattern, _ in cues.WORTH_JOINED]),
     "turns": (cues.TURNS, [cues.LIFTS, cues.TASK, cues.DECIDES, cues.FAILS]),
     "changes": (cues.CHANGES, [cues.REPLACES]),
     "signed": (
@@ -69,19 +69,45 @@ def test_what_is_looked_for_first_is_in_all_that_is_found(name: str, data: st.Da
     assert first.search(text) is not None
 
 
-PARTS = [(pattern, part) for pattern, _, part in cues.WORTH if part]
+PARTS = [(pattern, parts) for pattern, _, parts in cues.WORTH if parts]
 
 
-@pytest.mark.parametrize(("pattern", "part"), PARTS)
+@pytest.mark.parametrize(("pattern", "parts"), PARTS)
 @settings(max_examples=10, deadline=None)
 @given(data=st.data())
-def test_a_cue_that_is_looked_for_by_a_part_of_it_has_that_part(
-    pattern: re.Pattern[str], part: str, data: st.DataObject
+def test_a_cue_that_is_looked_for_by_parts_of_it_has_one_of_them(
+    pattern: re.Pattern[str], parts: tuple[str, ...], data: st.DataObject
 ) -> None:
-    assert part in data.draw(st.from_regex(pattern))
+    found = data.draw(st.from_regex(pattern))
+    assert any(part in found for part in parts)
+
+
+BEYOND = {name: cue for name, cue in vars(cues).items() if isinstance(cue, BeyondAscii)}
+
+
+@pytest.mark.parametrize("name", BEYOND)
+@settings(max_examples=10, deadline=None)
+@given(data=st.data())
+def test_a_cue_that_is_not_looked_for_in_ascii_is_in_none(name: str, data: st.DataObject) -> None:
+    text = data.draw(st.from_regex(BEYOND[name].pattern))
+    assert not text.isascii()
+    assert BEYOND[name].search(text) is not None
+
+
+VALUES = st.from_regex(sentences.STRONG, alphabet=st.characters(codec="ascii"))
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=VALUES | st.text(alphabet="a1b.-:=@/ v", max_size=30))
+def test_a_value_is_found_whatever_signs_stand_beside_it(text: str) -> None:
+    found, whole = (
+        sentences.find_strong(text, digit=any(map(str.isdigit, text))),
+        sentences.STRONG.search(text),
+    )
+    assert (found and found.span()) == (whole and whole.span())
 
 
 @settings(max_examples=30, deadline=None)
-@given(text=st.from_regex(cues.SCRIPTS))
+@given(text=st.from_regex(cues.SCRIPTS.pattern))
 def test_cues_of_other_scripts_have_a_character_of_one(text: str) -> None:
     assert max(text) >= cues.FIRST_SCRIPT

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.core.compaction.situations import CODEC, said, tool_step
-from ullage.core.compaction.packing import rank
+from ullage.core.compaction.words import rank
 from ullage.core.facts.salience import (
     ANSWER_MOST,
     CAPITAL,

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from ullage.core.compaction.packing import SaidWords, WordStore, drop_words, make_other, pack
+from ullage.core.compaction.packing import SaidWords, drop_words, pack
 from ullage.core.compaction.score import SaidScore
 from ullage.core.compaction.situation import shorten
+from ullage.core.compaction.words import WordStore, make_other
 from ullage.core.facts import extract as facts
 from ullage.core.facts.coverage import Coverage
 from ullage.core.facts.extract import Facts
@@ -31,7 +32,7 @@ from ullage.core.summary.record import cut_record, parse, render
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from ullage.core.compaction.packing import Candidate
+    from ullage.core.compaction.words import Candidate
     from ullage.core.messages.transcript import Message
     from ullage.core.summary.record import Line
 
@@ -82,7 +83,7 @@ def gather(
         known = _join_facts(known, earlier)
         prose = "\n".join(filter(None, (prose, rest.partition(SPOKEN)[0].strip())))
     before = known
-    known, gone = words.folds.collect_held(said, known)
+    known, gone = words.collect(said, known)
     if known and later:
         since, more = facts.collect_held(later, _take_overtaken(known), works=False)
         known, gone = _holding(known, since), gone | more

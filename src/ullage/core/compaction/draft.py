@@ -12,14 +12,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from ullage.core.compaction.edits import Clear, Script, apply_clear
-from ullage.core.compaction.packing import WordStore
+from ullage.core.compaction.words import WordStore
 from ullage.core.tokens import counting
 from ullage.core.tokens.texts import MEDIA
 
 if TYPE_CHECKING:
-    from ullage.core.compaction.packing import RestWords
     from ullage.core.compaction.situation import Situation
     from ullage.core.compaction.strategy import Strategy
+    from ullage.core.compaction.words import RestWords
     from ullage.core.messages.transcript import Message
     from ullage.core.tokens.counting import Meter
 

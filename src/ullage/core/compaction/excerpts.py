@@ -12,8 +12,9 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ullage.core.compaction.edits import Clear, Script
-from ullage.core.compaction.packing import HEAD, MARGIN, estimate
+from ullage.core.compaction.packing import HEAD, MARGIN
 from ullage.core.compaction.strategies import excerpt
+from ullage.core.compaction.words import estimate
 from ullage.core.facts.salience import gives_orders
 
 if TYPE_CHECKING:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from ullage.core.compaction.draft import PlanDraft
     from ullage.core.compaction.laws import Unit
-    from ullage.core.compaction.packing import Candidate
     from ullage.core.compaction.situation import Situation
+    from ullage.core.compaction.words import Candidate
 
 SMALL: Final = 600
 """Tokens of room up to which messages may stay in place of a block: six times its head."""

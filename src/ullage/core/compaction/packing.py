@@ -10,33 +10,20 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate, chain, filterfalse
+from itertools import accumulate, chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ullage.core.compaction.told import SAME_WORD, ToldWords, is_named
+from ullage.core.compaction.words import Candidate, RestWords, estimate, make_line, rank
 from ullage.core.facts.coverage import Coverage
-from ullage.core.facts.extract import Folds
-from ullage.core.facts.salience import (
-    FIRST,
-    WORDS,
-    WordSpread,
-    find_author,
-    gives_orders,
-    weigh,
-    weigh_lines,
-    weigh_result,
-)
-from ullage.core.facts.segments import GAP, cut_message, cut_part, split_sentences
+from ullage.core.facts.salience import FIRST, WORDS, gives_orders
+from ullage.core.facts.segments import GAP
 from ullage.core.facts.sentences import is_plain_value, rule
 from ullage.core.facts.sheet import ASSISTANT, HEADINGS, LABELS, TOOL, Facts, quote
-from ullage.core.facts.weights import LEARNED
-from ullage.core.messages.transcript import summarises
 
 if TYPE_CHECKING:
-    from ullage.core.facts.salience import Author, ResultLine, Valued
-    from ullage.core.facts.weights import Weights
-    from ullage.core.messages.transcript import Message
+    from ullage.core.facts.salience import Valued
 
 Count = Callable[[str], int]
 
@@ -54,12 +41,6 @@ BESIDE: Final[Mapping[str, float]] = {
 RULES: Final = 0.35
 """What rules may take before people's other words, as a share of the room."""
 
-LOOKED_AT: Final = 2_000
-"""Of so many messages that go, the newest, what nobody typed is looked at: a transcript of
-300,000 tokens has as many (`bench/transcript.py`)."""
-
-FRAME: Final = 2.0
-"""Tokens that a segment takes besides its own: its bullet, or its gap."""
 
 MARGIN: Final = 1.1
 """What people's words take in a block beside their own estimate: marks and line ends. By hand."""
@@ -67,172 +48,8 @@ MARGIN: Final = 1.1
 HEAD: Final = 96
 """Tokens of a block before its first line: its header, its frame, and the headings."""
 
-BYTES: Final = 4.2
-"""Bytes of UTF-8 that a token has about: 3.9 to 4.2 of English, German, Chinese and Japanese by
-o200k_base, up to 7 of Hindi and Arabic. For the order, and for how much room is kept."""
-
-
-class WordStore:
-    """The segments of a history with their worth, worked out once for each message."""
-
-    def __init__(self, messages: Sequence[Message]) -> None:
-        self._messages = messages
-        self.folds = Folds(messages)
-        self._blocks: frozenset[int] | None = None
-        self._authors: Sequence[Author] | None = None
-        self._typed: dict[int, tuple[RestWords, ...]] = {}
-        self._vocabulary: WordSpread | None = None
-        self._known: dict[int, tuple[Sequence[Valued], Sequence[Candidate]]] = {}
-        self._results: dict[tuple[int, int], tuple[ResultLine, ...]] = {}
-        self._lines: dict[Author, tuple[Sequence[str], tuple[Valued, ...]]] = {}
-
-    @property
-    def vocabulary(self) -> WordSpread:
-        """How the words of the history are spread."""
-        if self._vocabulary is None:
-            self._vocabulary = WordSpread(self._messages)
-        return self._vocabulary
-
-    @property
-    def authors(self) -> Sequence[Author]:
-        """Who wrote each message."""
-        if self._authors is None:
-            self._authors = list(map(find_author, self._messages))
-        return self._authors
-
-    @property
-    def blocks(self) -> frozenset[int]:
-        """Where messages stand for others that were left out."""
-        if self._blocks is None:
-            found = (n for n, message in enumerate(self._messages) if summarises(message))
-            self._blocks = frozenset(found)
-        return self._blocks
-
-    def find_said(self, places: Iterable[int]) -> Iterator[Valued]:
-        """Yield people's own words in the messages at these places."""
-        authors = self.authors
-        for place in places:
-            if authors[place] == "user":
-                yield from self._weigh(place)[0]
-
-    def find_others(self, places: Iterable[int]) -> Iterator[Candidate]:
-        """Yield what models answered, tools returned and people pasted at these places.
-
-        Of more than `LOOKED_AT` places it is that of the last ones: the others are far away.
-        """
-        for place in [*places][-LOOKED_AT:]:
-            yield from self._weigh(place)[1]
-
-    def list_typed(self, places: Sequence[int]) -> Iterator[RestWords]:
-        """Yield all sentences that people typed at these places, the newest message first."""
-        authors = self.authors
-        for place in reversed(places):
-            if authors[place] == "user":
-                yield from self._list_sentences(place)
-
-    def _list_sentences(self, message: int) -> tuple[RestWords, ...]:
-        """Return the sentences that a person typed in a message, worked out once."""
-        known = self._typed.get(message)
-        if known is None:
-            known = self._typed[message] = tuple(
-                RestWords(text, message, place)
-                for place, segment in enumerate(cut_message(self._messages[message]))
-                if segment.origin == "typed"
-                for text in split_sentences(f"{segment.stamp} {segment.text}".lstrip())
-            )
-        return known
-
-    def list_data(self, places: Sequence[int]) -> Iterator[RestWords]:
-        """Yield what people quoted at these places, the newest message first, but for orders."""
-        authors = self.authors
-        for message in reversed(places):
-            if authors[message] != "user":
-                continue
-            for place, segment in enumerate(cut_message(self._messages[message])):
-                data = segment.origin != "typed"
-                if data and not gives_orders(segment.text, used=False):
-                    yield RestWords(segment.text, message, place)
-
-    def read(self, facts: Facts, author: Author) -> Iterator[Valued]:
-        """Yield words that outlived their messages: they stand before all others."""
-        lines = getattr(facts, WORDS[author])
-        known = self._lines.get(author)
-        if known is None or known[0] != lines:
-            found = tuple(weigh_lines(lines, author, self.vocabulary))
-            known = self._lines[author] = (lines, found)
-        return iter(known[1])
-
-    def read_result(self, place: int, part: int) -> tuple[ResultLine, ...]:
-        """Return the lines of what a tool returned, in a part of a message, with their worth."""
-        known = self._results.get((place, part))
-        if known is None:
-            lines = cut_part(self._messages[place], part)
-            known = tuple(weigh_result(lines, place, self.vocabulary))
-            self._results[place, part] = known
-        return known
-
-    def weigh_facts(self, lines: Sequence[str]) -> Iterator[Valued]:
-        """Yield people's words that outlived their messages as facts."""
-        return weigh_lines(lines, "user", self.vocabulary, 2 * FIRST)
-
-    def _weigh(self, place: int) -> tuple[Sequence[Valued], Sequence[Candidate]]:
-        """Return people's own words in a message with their worth, and the lines of all else."""
-        known = self._known.get(place)
-        if known is None:
-            found = tuple(weigh(self._messages, place, self.vocabulary))
-            said = tuple(filter(is_said, found)) if self.authors[place] == "user" else ()
-            others = tuple(map(make_other, filterfalse(is_said, found) if said else found))
-            known = self._known[place] = (said, others) if found else _SILENT
-        return known
-
-
-class Candidate(NamedTuple):
-    """What may be told: its section, its text, its worth, and whether it is a person's own word.
-
-    Lines are chosen by their `order`, the least first.
-    """
-
-    section: str
-    text: str
-    worth: float
-    said: bool
-    message: int
-    place: int
-    rare: frozenset[str] = frozenset()
-    order: float = 0.0
-
-
-_SILENT: Final[tuple[Sequence[Valued], Sequence[Candidate]]] = ((), ())
-"""The words of a message that says nothing."""
-
 _PLACE: Final = attrgetter("message", "place")
-
-
-def estimate(text: str) -> float:
-    """Return about how many tokens a segment takes."""
-    size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-    return size / BYTES + FRAME
-
-
-def is_said(valued: Valued) -> bool:
-    """Tell whether a segment is a person's own words."""
-    return valued.author == "user" and valued.segment.origin == "typed"
-
-
 _ORDER: Final = attrgetter("order")
-
-
-def rank(worth: float, text: str, learned: Weights = LEARNED) -> float:
-    """Return by what a segment is chosen: its worth for the room that it takes."""
-    return float(worth / estimate(text) ** learned.length)
-
-
-class RestWords(NamedTuple):
-    """A sentence that a person typed, its message, and its segment in it."""
-
-    text: str
-    message: int
-    place: int
 
 
 class SaidWords(NamedTuple):
@@ -409,7 +226,7 @@ def _list_lines(facts: Facts, mine: Sequence[Valued]) -> Iterator[Candidate]:
     for number, valued in enumerate(mine):
         name = sections.get(number, "said")
         share = CUES.get(name, 1.0) * (STALE if number in stale else 1.0)
-        yield _make_line(valued, name, share)
+        yield make_line(valued, name, share)
 
 
 def is_verbatim(line: Candidate) -> bool:
@@ -463,18 +280,6 @@ def _find_rest(mine: Sequence[Valued], text: str) -> int | None:
     if text.startswith(LABELS):
         return None
     return next((n for n, v in enumerate(mine) if v.segment.text in text), None)
-
-
-def make_other(valued: Valued) -> Candidate:
-    """Return the line of a segment that is no person's own word."""
-    return _make_line(valued, "results" if valued.author == "user" else WORDS[valued.author], 1.0)
-
-
-def _make_line(valued: Valued, section: str, share: float) -> Candidate:
-    segment, worth = valued.segment, valued.worth * share
-    text = f"{segment.stamp} {segment.text}" if segment.stamp else segment.text
-    where = (valued.message, valued.place, valued.rare)
-    return Candidate(section, text, worth, is_said(valued), *where, -rank(worth, text))
 
 
 EMPTY: Final = 0.5

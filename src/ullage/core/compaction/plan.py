@@ -23,7 +23,7 @@ from ullage.core.compaction.edits import Edited, Insert, Script, apply, apply_cl
 from ullage.core.compaction.excerpts import quote_results, quote_used, shorten_ends
 from ullage.core.compaction.faults import SPARED_SHARE, spare
 from ullage.core.compaction.in_place import keep_in_place
-from ullage.core.compaction.packing import SaidWords, WordStore
+from ullage.core.compaction.packing import SaidWords
 from ullage.core.compaction.policy import CARRY_SHARE
 from ullage.core.compaction.prose import LEAST_PROSE, make_job, name_summary, settle_prose
 from ullage.core.compaction.reasons import Reason
@@ -44,6 +44,7 @@ from ullage.core.compaction.situation import Keep, Situation
 from ullage.core.compaction.strategies import excerpt
 from ullage.core.compaction.strategy import Strategy
 from ullage.core.compaction.traits import Trait
+from ullage.core.compaction.words import WordStore
 from ullage.core.facts import extract as facts
 from ullage.core.messages.fields import json_text
 from ullage.core.messages.transcript import summarises

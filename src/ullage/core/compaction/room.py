@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from ullage.core.compaction import block as carried
 from ullage.core.compaction.dropping import drop, free
-from ullage.core.compaction.packing import HEAD, MARGIN, estimate
+from ullage.core.compaction.packing import HEAD, MARGIN
+from ullage.core.compaction.words import estimate
 from ullage.core.messages.transcript import summarises
 from ullage.core.tokens.counting import text_size
 

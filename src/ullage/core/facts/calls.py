@@ -195,7 +195,7 @@ _SKILL: Final = re.compile(r"([^/\\]{1,100})[/\\]SKILL\.md$")
 
 
 def _skill_of(path: str) -> str | None:
-    found = _SKILL.search(path)
+    found = _SKILL.search(path) if path.endswith("SKILL.md") else None
     return found[1] if found else None
 
 

@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from ullage.core.facts import cues
+from ullage.core.facts.patterns import BeyondAscii
 
 PROOF: Final = 2
 """What traces must weigh behind somebody's own first words."""
@@ -66,7 +67,7 @@ _QUESTIONS: Final = ("?", "\uff1f")
 _CLOSERS: Final = "\"')]»”\u2019*_ "
 _ITEM: Final = re.compile(r"\s{0,12}(?:[-*+•\u2013☐✓]|\d{1,3}[.)]|\(\d{1,3}\)|[A-Za-z][.)])\s")
 _FIELD: Final = re.compile(r"\s{0,3}[^\s:\uff1a|][^:\uff1a|\n]{0,30}(?::\s+|\uff1a)\S")
-_UNSPACED: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0eff]")
+_UNSPACED: Final = BeyondAscii(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0eff]")
 _COUNT: Final = re.compile(r"\s{0,3}[^\w\n]{0,3}\d[\d.,:]{0,11} ?[kKmM%]?[^\w\n]{0,3}$")
 _SIGN: Final = re.compile(r"\s{0,3}(?::[a-z0-9_+-]{1,30}:|[^\w\s]{1,4} ?\d{1,5})\s*$")
 _HANDLE: Final = re.compile(r"\s{0,3}@[\w.-]{1,40}\s*$")
@@ -99,7 +100,7 @@ _AGO: Final = re.compile(
 )
 _BARS: Final = re.compile(r"[^|\n]{1,120}\S [|·•] \S[^|·•\n]{0,80}\S [|·•] \S")
 _LATIN: Final = re.compile(r"[A-Za-z\u00c0-\u024f]")
-_OTHER: Final = re.compile(r"[\u0370-\u1fff\u3040-\ud7af\uf900-\ufaff]")
+_OTHER: Final = BeyondAscii(r"[\u0370-\u1fff\u3040-\ud7af\uf900-\ufaff]")
 _STANDING: Final = re.compile(r"[^\n]{44,110}[^\s.!?:;…。\uff01\uff1f]\s*$")
 
 
@@ -474,7 +475,7 @@ def _find_script(lines: Sequence[str], opening: int) -> Iterator[Trace]:
 
 def _count_letters(text: str) -> tuple[int, int]:
     """Return the Latin letters of a text, and those of other scripts."""
-    return len(_LATIN.findall(text)), 0 if text.isascii() else len(_OTHER.findall(text))
+    return len(_LATIN.findall(text)), 0 if text.isascii() else len(_OTHER.pattern.findall(text))
 
 
 def _find_hand(lines: Sequence[str], opening: int) -> Iterator[Trace]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ullage.core.facts.patterns import group_branches
+from ullage.core.facts.patterns import BeyondAscii, group_branches
 
 
 def _any(*alternatives: str) -> re.Pattern[str]:
@@ -271,16 +271,16 @@ _SCRIPTS: Final = (
     r"|ください|てほしい|がいい|たくない|しないで|ないでください|てはいけ|てはなら|ではいけ|必ず|常に|いつも|べき"
     r"|なければなら|今後|これから|避けて|だけ[使を]|以[内下上]|確認して|注意"
 )
-SCRIPTS: Final = re.compile(group_branches([_SCRIPTS]))
+SCRIPTS: Final = BeyondAscii(group_branches([_SCRIPTS]))
 """Worth 3: the same in other scripts; looked for only where a sentence has a letter of one."""
 
-SCRIPTS_LIMIT: Final = re.compile(
+SCRIPTS_LIMIT: Final = BeyondAscii(
     r"только|лучше|остаётся|остается|希望|想要|之前|فقط|قبل أن|إلا|केवल|सिर्फ|से पहले|まで[にはの]"
     r"|前に|のみ"
 )
 """Worth 2: a limit or a wish, as `LIMITS_ELSEWHERE`."""
 
-SCRIPTS_DENY: Final = re.compile(r"без |不[行会想]|都不|لا (?:ي|أ)|بدون|नहीं|बिना|कभी")
+SCRIPTS_DENY: Final = BeyondAscii(r"без |不[行会想]|都不|لا (?:ي|أ)|بدون|नहीं|बिना|कभी")
 """Worth 1: a negation, as `DENIES_ELSEWHERE`: people use it when they tell something, too."""
 
 FIRST_SCRIPT: Final = "\u0400"
@@ -325,12 +325,12 @@ ADDRESSED: Final = _any(
 )
 """Words by which they speak to somebody: manuals do, too."""
 
-SPEAKERS_UNSPACED: Final = re.compile(
+SPEAKERS_UNSPACED: Final = BeyondAscii(
     r"我|咱|私|僕|俺|うち[のはが]|ください|저[는희의]|나는|제[가 ]|우리|주세요"
 )
 """The same as `SPEAKERS` in scripts without spaces."""
 
-ADDRESSED_UNSPACED: Final = re.compile(r"你|您|あなた|당신")
+ADDRESSED_UNSPACED: Final = BeyondAscii(r"你|您|あなた|당신")
 """The same as `ADDRESSED` in them."""
 
 TREATS: Final = _any(
@@ -345,7 +345,10 @@ TREATS: Final = _any(
 )
 """Something is to be done to a text."""
 
-TREATS_UNSPACED: Final = re.compile(r"翻译|总结|概括|改写|润色|解释|翻訳|要約|書き直|校正|説明して")
+TREATS_UNSPACED: Final = BeyondAscii(
+    r"翻译|总结|概括|改写|润色|解释"
+    r"|翻訳|要約|書き直|校正|説明して"
+)
 """The same in scripts without spaces."""
 
 POINTS: Final = _any(
@@ -355,44 +358,49 @@ POINTS: Final = _any(
 )
 """A text is pointed at: it follows."""
 
-POINTS_UNSPACED: Final = re.compile(r"这[个封篇段份]|以下|下面|この|これ")
+POINTS_UNSPACED: Final = BeyondAscii(r"这[个封篇段份]|以下|下面|この|これ")
 """The same in scripts without spaces."""
 
-WORTH: Final[tuple[tuple[re.Pattern[str], int, str], ...]] = (
-    (PROHIBITS, 3, ""),
-    (FORBIDS, 3, "do"),
-    (DENIES, 2, ""),
-    (OBLIGES, 3, ""),
-    (URGES, 2, ""),
-    (COMMANDS, 2, ""),
-    (CONDITION, 2, ""),
-    (PREFERS, 2, ""),
-    (SAYS_NO, 2, "no"),
-    (STATES, 1, ""),
-    (PLEADS, 2, ""),
-    (DISTRIBUTES, 1, ""),
-    (EMBRACES, 1, ""),
-    (HABITS, 1, ""),
-    (NARRATES, -4, ""),
-    (PAST, -3, ""),
+WORTH: Final[tuple[tuple[re.Pattern[str], int, tuple[str, ...]], ...]] = (
+    (FORBIDS, 3, ("do",)),
+    (DENIES, 2, ()),
+    (COMMANDS, 2, ()),
+    (CONDITION, 2, ()),
+    (PREFERS, 2, ("i ", "i'd", "we ", "we'd", "our ")),
+    (SAYS_NO, 2, ("no",)),
+    (
+        STATES,
+        1,
+        (" is", " are", " ha", " run", " goes", " li", " keep", " use", " belong", " contain"),
+    ),
+    (PLEADS, 2, ()),
+    (NARRATES, -4, ()),
+    (PAST, -3, ()),
 )
-"""What cues are worth, and what stands in every sentence that has one: without it none is looked
-for."""
+"""What cues are worth, and parts one of which stands in every sentence that has one: without it
+none is looked for."""
 
-WORTH_SELDOM: Final[tuple[tuple[re.Pattern[str], int, str], ...]] = (
-    (MATTERS, 2, ""),
-    (PLACES, 1, ""),
-    (LATIN, 3, ""),
-    (LIMITS_ELSEWHERE, 2, ""),
-    (DENIES_ELSEWHERE, 1, ""),
-    (IDIOMS, -4, ""),
+WORTH_JOINED: Final[tuple[tuple[re.Pattern[str], int], ...]] = (
+    (PROHIBITS, 3),
+    (OBLIGES, 3),
+    (URGES, 2),
+    (EMBRACES, 1),
+    (DISTRIBUTES, 1),
+    (HABITS, 1),
+    (MATTERS, 2),
+    (PLACES, 1),
+    (LATIN, 3),
+    (LIMITS_ELSEWHERE, 2),
+    (DENIES_ELSEWHERE, 1),
+    (IDIOMS, -4),
 )
-"""The same of cues that few sentences have."""
+"""The same of cues that are looked for together."""
 
-SELDOM: Final = _join(*(pattern for pattern, _, _ in WORTH_SELDOM))
-"""Finds whether a sentence has any of these: most have none, and are looked through once."""
+JOINED: Final = _join(*(cue for cue, _ in WORTH_JOINED if cue is not DISTRIBUTES))
+"""Finds whether a sentence has any of these: most have none, and are looked through once. What
+`DISTRIBUTES` finds begins with a word of `EMBRACES`."""
 
-WORTH_OF_SCRIPTS: Final[tuple[tuple[re.Pattern[str], int], ...]] = (
+WORTH_OF_SCRIPTS: Final[tuple[tuple[BeyondAscii, int], ...]] = (
     (SCRIPTS, 3),
     (SCRIPTS_LIMIT, 2),
     (SCRIPTS_DENY, 1),

@@ -413,43 +413,67 @@ LEAST_STEP: Final = 64
 """Messages that are folded sooner than a state is kept."""
 
 
+class _Fold(NamedTuple):
+    """Places that were folded on top of what was known, and states on the way there."""
+
+    earlier: Facts = UNKNOWN
+    places: Sequence[int] = ()
+    stops: tuple[tuple[int, _Ledger], ...] = ()
+
+
+ENDS: Final = 4
+"""Results of folds that are kept: one compaction asks for two or three."""
+
+
 class Folds:
     """Folds of the messages of one history, at places in their order.
 
     A fold goes on from where the one before it stood, as far as it began with the same places: its
-    state is kept some times on its way, after `least` messages or more.
+    state is kept some times on its way, after `least` messages or more. Threads may share it.
     """
 
-    def __init__(self, messages: Sequence[Message], least: int = LEAST_STEP) -> None:
-        self._messages = messages
+    def __init__(self, least: int = LEAST_STEP) -> None:
         self._least = least
-        self._earlier = UNKNOWN
-        self._places: Sequence[int] = ()
-        self._stops: list[tuple[int, _Ledger]] = []
+        self._last = _Fold()
+        self._ends: tuple[tuple[tuple[int, ...], Facts, tuple[Facts, frozenset[str]]], ...] = ()
+
+    def copy(self) -> Folds:
+        """Return folds of a history that goes on from this one."""
+        made = Folds(self._least)
+        made._last, made._ends = self._last, self._ends
+        return made
 
     def collect_held(
-        self, places: Iterable[int], earlier: Facts = UNKNOWN
+        self, messages: Sequence[Message], places: tuple[int, ...], earlier: Facts = UNKNOWN
     ) -> tuple[Facts, frozenset[str]]:
         """Return what `collect_held` does of the messages at these places."""
-        messages = self._messages
+        ends = self._ends
+        for begun, known, found in ends:
+            if begun == places and known == earlier:
+                return found
+        made = self._fold(messages, places, earlier)
+        self._ends = ((places, earlier, made), *ends)[:ENDS]
+        return made
+
+    def _fold(
+        self, messages: Sequence[Message], places: Sequence[int], earlier: Facts
+    ) -> tuple[Facts, frozenset[str]]:
         telling = [n for n in places if _extract(messages[n]) is not _NOTHING]
-        begun, ledger = self._resume(telling, earlier)
+        stops = self._find_stops(telling, earlier)
+        begun, ledger = (stops[-1][0], stops[-1][1].copy()) if stops else (0, _Ledger(earlier))
         step = max(len(telling) // STOPS, self._least)
         for number in range(begun, len(telling)):
             if number > begun and not (number - begun) % step:
-                self._stops.append((number, ledger.copy()))
+                stops.append((number, ledger.copy()))
             ledger.take(_extract(messages[telling[number]]))
+        self._last = _Fold(earlier, telling, tuple(stops))
         return ledger.close_books()
 
-    def _resume(self, places: Sequence[int], earlier: Facts) -> tuple[int, _Ledger]:
-        """Return how many places were folded before, and the ledger of these."""
-        shared = _count_shared(places, self._places) if earlier == self._earlier else 0
-        self._earlier, self._places = earlier, places
-        self._stops = [stop for stop in self._stops if stop[0] <= shared]
-        if not self._stops:
-            return 0, _Ledger(earlier)
-        begun, ledger = self._stops[-1]
-        return begun, ledger.copy()
+    def _find_stops(self, places: Sequence[int], earlier: Facts) -> list[tuple[int, _Ledger]]:
+        """Return the states of the last fold that are on the way to these places."""
+        last = self._last
+        shared = _count_shared(places, last.places) if earlier == last.earlier else 0
+        return [stop for stop in last.stops if stop[0] <= shared]
 
 
 def _count_shared(one: Sequence[int], other: Sequence[int]) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from itertools import accumulate
 from typing import Final
 
@@ -15,6 +16,22 @@ _OPEN: Final = "(?:"
 _REPEATS: Final = ("?", "*", "+", "{")
 _PIECES: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[^\\\[]", re.DOTALL)
 """The pieces of a pattern that hold no other one: a character, an escape, a class."""
+
+
+class BeyondAscii:
+    """A pattern that finds nothing in ASCII: it is compiled when another text comes."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """The pattern itself."""
+        return re.compile(self._source)
+
+    def search(self, text: str) -> re.Match[str] | None:
+        """Return what is found first, or None."""
+        return None if text.isascii() else self.pattern.search(text)
 
 
 def group_branches(alternatives: Sequence[str]) -> str:

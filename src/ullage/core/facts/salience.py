@@ -24,6 +24,7 @@ from ullage.core.facts.segments import (
     WordTable,
     cut_line,
     cut_message,
+    find_lines,
     find_words,
     list_texts,
     split_sentences,
@@ -125,6 +126,17 @@ class _Words(dict[str, _Word]):
         known = self[word] = _Word(lower, rarity**self.power, used, form, last, mark)
         return known
 
+    def may_tell(self, lower: str) -> bool:
+        """Tell whether a word without its case may be one that is taken up, however it is written.
+
+        It is rare, it stands in two messages or more, and is no small number.
+        """
+        spread = self.spread[lower]
+        if spread < 2 or self._find_rarity(spread) <= _COMMON / 2:
+            return False
+        short = len(lower) < LEAST_LONG and lower.isascii()
+        return not (short and not lower.isalpha() and _has_digit(lower))
+
     def list_known(self, words: Sequence[str]) -> list[_Word]:
         """Return what is known of the words of a segment: it begins with a capital letter."""
         known = list(map(self.__getitem__, words))
@@ -154,28 +166,52 @@ class _Words(dict[str, _Word]):
 
 
 class WordSpread:
-    """In how many messages each word stands, and in which of a person or a model it does last."""
+    """In how many messages each word stands, and in which of a person or a model it does last.
 
-    def __init__(self, messages: Sequence[Message], learned: Weights = LEARNED) -> None:
+    What is known of the first messages `before` is gone on with.
+    """
+
+    def __init__(
+        self,
+        messages: Sequence[Message],
+        learned: Weights = LEARNED,
+        before: WordSpread | None = None,
+    ) -> None:
         self.learned = learned
         self.shares = {"user": 1.0, "assistant": learned.assistant, "tool": learned.tool}
         self.words = words = _Words(learned.rarity)
-        table = WordTable()
-        found = [_list_turns(message, table) for message in messages]
+        self.pairs = Counter[tuple[str, str]]()
+        self.size = len(messages)
+        if before is not None:
+            self._go_on(before)
+        self._read(messages, 0 if before is None else before.size)
+        self._often = max(OFTEN[0], OFTEN[1] * words.number)
+        most = self._often - 1
+        self._worn = {pair: min(n - 1, most) for pair, n in self.pairs.items() if n > 1}
+        small = words.small
+        self._names = frozenset(w for w in words.last if not w.isalpha() or w not in small)
+        self._telling = frozenset(filter(words.may_tell, self._names))
+
+    def _go_on(self, before: WordSpread) -> None:
+        """Take over what is known of the first messages."""
+        words, known = self.words, before.words
+        words.number, words.spread = known.number, known.spread.copy()
+        words.last, words.small = known.last.copy(), known.small.copy()
+        self.pairs = before.pairs.copy()
+
+    def _read(self, messages: Sequence[Message], begun: int) -> None:
+        """Note the words of messages from a place on."""
+        words, table = self.words, WordTable()
+        found = [_list_turns(message, table) for message in messages[begun:]]
         turns = list(chain.from_iterable(found))
-        words.number = len(turns)
-        words.spread = Counter(chain.from_iterable([said for said, _, _, _ in turns]))
+        words.number += len(turns)
+        words.spread.update(chain.from_iterable([said for said, _, _, _ in turns]))
         words.small.update(*[small for _, _, small, _ in turns if small])
-        for index, told in enumerate(found):
+        for index, told in enumerate(found, begun):
             for _, own, _, _ in told:
                 if own:
                     words.last.update(dict.fromkeys(own, index))
-        self._often = max(OFTEN[0], OFTEN[1] * words.number)
-        pairs = Counter(chain.from_iterable([pairs for _, _, _, pairs in turns if pairs]))
-        most = self._often - 1
-        self._worn = {pair: min(n - 1, most) for pair, n in pairs.items() if n > 1}
-        small = words.small
-        self._names = frozenset(w for w in words.last if not w.isalpha() or w not in small)
+        self.pairs.update(chain.from_iterable([pairs for _, _, _, pairs in turns if pairs]))
 
     def judge_wear(self, words: Sequence[str]) -> float:
         """Return how worn words are: 0 if no two stand together elsewhere, 1 if all often do."""
@@ -194,7 +230,7 @@ class WordSpread:
         return False
 
     def list_taken_up(self, message: Message, place: int) -> frozenset[str]:
-        """Return the words of a message that may be taken up as names or numbers later.
+        """Return the words of a message that are used as names or numbers later.
 
         Most messages of tools have none.
         """
@@ -202,6 +238,10 @@ class WordSpread:
         turns = _list_turns(message, WordTable())
         found = chain.from_iterable([names.intersection(said) for said, _, _, _ in turns])
         return frozenset([word for word in found if last[word] > place])
+
+    def list_telling(self, words: frozenset[str]) -> frozenset[str]:
+        """Return those of some words that are rare enough to be taken up."""
+        return self._telling & words
 
 
 LEAST_WORDS: Final = 2
@@ -286,19 +326,11 @@ def find_author(message: Message) -> Author:
 
 def weigh(messages: Sequence[Message], place: int, spread: WordSpread) -> Iterator[Valued]:
     """Yield the segments of the message at a place with their worth."""
-    message = messages[place]
-    author = find_author(message)
-    later = spread.list_taken_up(message, place) if author == "tool" else None
-    if later is not None and not later:
-        return
-    segments = cut_message(message)
-    if author == "user" and len(segments) == 1:
-        segments = [_add_question(segments[0], messages[place - 1] if place else None)]
+    author = find_author(messages[place])
+    number, segments = _list_segments(messages, place, author, spread)
     learned = spread.learned
-    bulk = spread.shares[author] / (1 + len(segments) / learned.bulk) ** 0.5
-    for number, whole in enumerate(segments):
-        if later is not None and _has_none(whole, later):
-            continue
+    bulk = spread.shares[author] / (1 + number / learned.bulk) ** 0.5
+    for at, whole in segments:
         data = author == "tool" or whole.origin != "typed"
         if data and not spread.is_taken_up(whole.words, place):
             continue
@@ -306,7 +338,25 @@ def weigh(messages: Sequence[Message], place: int, spread: WordSpread) -> Iterat
         worth, rare = _weigh_segment(segment, place, spread)
         if worth > 0:
             share = bulk * _judge_origin(segment, told, learned)
-            yield Valued(segment, place, number, author, worth * share, rare)
+            yield Valued(segment, place, at, author, worth * share, rare)
+
+
+def _list_segments(
+    messages: Sequence[Message], place: int, author: Author, spread: WordSpread
+) -> tuple[int, Iterable[tuple[int, Segment]]]:
+    """Return how many segments a message has, and those with their numbers that may have worth."""
+    message = messages[place]
+    if author == "tool":
+        later = spread.list_taken_up(message, place)
+        if not later:
+            return 0, ()
+        telling = spread.list_telling(later)
+        number, likely = find_lines(message, telling)
+        return number, [line for line in likely if not _has_none(line[1], telling)]
+    segments = cut_message(message)
+    if author == "user" and len(segments) == 1:
+        segments = [_add_question(segments[0], messages[place - 1] if place else None)]
+    return len(segments), enumerate(segments)
 
 
 def _has_none(segment: Segment, words: frozenset[str]) -> bool:
@@ -333,7 +383,8 @@ class ResultLine(NamedTuple):
 def weigh_result(lines: Iterable[Segment], place: int, spread: WordSpread) -> Iterator[ResultLine]:
     """Yield the lines of what a tool returned with their worth; `place` is that of its message."""
     for number, segment in enumerate(lines):
-        worth = _weigh_words(segment, _list_known(segment, spread), place, spread)
+        words = _list_known(segment, spread)
+        worth = _weigh_words(segment, words, dict.fromkeys(words), place, spread)
         if worth > 0:
             used = spread.is_taken_up(segment.words, place)
             yield ResultLine(number, segment.text, worth, used)
@@ -437,12 +488,12 @@ def _weigh_segment(
 ) -> tuple[float, frozenset[str]]:
     """Return the worth of a segment and its rare words, names and numbers marked as such."""
     words = _list_known(segment, spread)
-    rare = {word.mark for word in words}
+    known = dict.fromkeys(words)
+    rare = {word.mark for word in known}
     rare.discard("")
-    for word in words:
-        if word.form:
-            rare.discard(word.lower)  # at the head of a sentence a name is no other word
-    return _weigh_words(segment, words, index, spread), frozenset(rare)
+    # at the head of a sentence a name is no other word
+    rare.difference_update([word.lower for word in known if word.form])
+    return _weigh_words(segment, words, known, index, spread), frozenset(rare)
 
 
 def _list_known(segment: Segment, spread: WordSpread) -> list[_Word]:
@@ -453,15 +504,18 @@ def _list_known(segment: Segment, spread: WordSpread) -> list[_Word]:
     return spread.words.list_known(words)
 
 
-def _weigh_words(segment: Segment, words: Sequence[_Word], index: int, spread: WordSpread) -> float:
-    """Return the worth of a segment of these words in the message at a position."""
+def _weigh_words(
+    segment: Segment, words: Sequence[_Word], known: Iterable[_Word], index: int, spread: WordSpread
+) -> float:
+    """Return the worth of a segment in the message at a position; `known` has each word once."""
     if not words:
         return 0.0
-    learned, known = spread.learned, dict.fromkeys(words)
+    learned = spread.learned
     plain = [word.worth for word in known if not word.form]
     worth = learned.plain * (1.0 - exp(-sum(plain) / learned.plain))
-    if len(plain) < len(known):
-        worth = _add_named(worth, [word for word in known if word.form], index, learned)
+    named = [word for word in known if word.form]
+    if named:
+        worth = _add_named(worth, named, index, learned)
     if segment.question:
         worth *= 1.0 - (1.0 - learned.question) * _find_asked(segment)
     if segment.origin != "quoted":

@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import filterfalse, islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ullage.core.facts.patterns import split_at
+from ullage.core.facts.patterns import BeyondAscii, split_at
 from ullage.core.facts.quoting import Origin, read_message, read_origins
 from ullage.core.facts.stamps import find_stamp
 from ullage.core.messages.thoughts import drop_thoughts
@@ -66,6 +66,11 @@ class Segment(NamedTuple):
     stamp: str = ""
 
     @property
+    def dated_text(self) -> str:
+        """The text behind the time in front of it."""
+        return f"{self.stamp} {self.text}" if self.stamp else self.text
+
+    @property
     def is_quoted(self) -> bool:
         """Whether somebody else wrote it."""
         return self.origin == "quoted"
@@ -79,7 +84,7 @@ _WORD: Final = re.compile(
 _ASCII_WORD: Final = re.compile(r"[A-Za-z0-9]+(?:[-./_@:'+#]+[A-Za-z0-9]+)*")
 """The same in ASCII, where it is looked for twice as fast."""
 
-_UNSPACED: Final = re.compile(f"[{_SCRIPTS}]")
+_UNSPACED: Final = BeyondAscii(f"[{_SCRIPTS}]")
 _ENDS: Final = re.compile(
     r"[.!?\u2026\u3002\uff01\uff1f\u0964\u0965\u061f\u06d4](?:"
     r"(?<=[.!?\u2026])(?<!\b[A-Z]\.)(?<!\b[A-Z][a-z]\.)(?<!\b\w\.\w\.)"
@@ -92,7 +97,7 @@ _DATA: Final = re.compile(
     r"|\s*\"[^\"]{1,80}\"\s*:|\+\+\+|---|@@|diff --git|\s*[|+].*[|+]\s*$|\s*[$%] \S+|\s*<[/!?\w]"
     r"|\S+[:(]\d+[:)]"
 )
-_CODE_END: Final = re.compile(r"[;{}\\]\s*$")
+_CODE_END: Final = (";", "{", "}", "\\")
 _TELLING: Final = re.compile(r"\d|[^\W\d_][-./_@:+#][^\W_]|\w\s+[A-Z\u0410-\u042f]")
 _STOPS: Final = ".!?:;\u3002\uff01\uff1f\u0964"
 _ASKED: Final = re.compile(r"[?\uff1f\u061f\u037e][\"')\]\u00bb\u201d\u300d*_]*$")
@@ -107,7 +112,7 @@ def find_words(text: str) -> list[str]:
         return found
     words: list[str] = []
     for word in found:
-        if _UNSPACED.match(word) is None or len(word) == 1:
+        if len(word) == 1 or _UNSPACED.pattern.match(word) is None:
             words.append(word)
         else:
             words += [word[i : i + 2] for i in range(len(word) - 1)]
@@ -163,12 +168,36 @@ class WordTable(dict[str, str]):
 
 def cut_message(message: Message) -> Sequence[Segment]:
     """Return the segments of a message, worked out once for each message."""
-    if message.parts and all(map(_is_result, message.parts)) and not message.is_system:
+    if _is_data_alone(message):
         return [s for n in range(len(message.parts)) for s in cut_part(message, n)][:SEGMENTS_MOST]
     known: Sequence[Segment] | None = message.memo.get(_KEY)
     if known is None:
         known = message.memo[_KEY] = tuple(islice(_cut(message), SEGMENTS_MOST))
     return known
+
+
+def _is_data_alone(message: Message) -> bool:
+    """Tell whether all of a message was returned by tools."""
+    return bool(message.parts) and all(map(_is_result, message.parts)) and not message.is_system
+
+
+def find_lines(message: Message, words: frozenset[str]) -> tuple[int, list[tuple[int, Segment]]]:
+    """Return how many segments a message has that no person wrote, and which have these words.
+
+    The words are without their case. With those that have one come some that have none of them, and
+    all that were cut off.
+    """
+    if not _is_data_alone(message):
+        segments = cut_message(message)
+        return len(segments), list(enumerate(segments))
+    texts = [text for number in range(len(message.parts)) for text in _list_lines(message, number)]
+    del texts[SEGMENTS_MOST:]
+    likely: list[tuple[int, Segment]] = []
+    for number, text in enumerate(texts):
+        folded = text.casefold()
+        if len(text) >= LONGEST or any(word in folded for word in words):
+            likely.append((number, _make_data(text)))
+    return len(texts), likely
 
 
 _KEY: Final = FINDING + "segments"
@@ -193,31 +222,36 @@ def _is_result(part: Part) -> bool:
     return part.kind == "result" or part.answers is not None
 
 
-def cut_part(message: Message, part: int) -> Sequence[Segment]:
-    """Return the lines of a part that a tool returned, worked out once for each message.
+def cut_part(message: Message, part: int) -> list[Segment]:
+    """Return the lines of a part that a tool returned."""
+    return list(map(_make_data, _list_lines(message, part)))
 
-    They are kept as plain tuples, which the collector passes over: there are many.
-    """
+
+def _list_lines(message: Message, part: int) -> Sequence[str]:
+    """Return the texts of these lines, worked out once for each message."""
     key = f"{_KEY} {part}"
-    known: Sequence[tuple[str, tuple[str, ...]]] | None = message.memo.get(key)
+    known: Sequence[str] | None = message.memo.get(key)
     if known is None:
         known = message.memo[key] = tuple(_cut_data(message.parts[part].text))
-    return [Segment(text, words, "quoted") for text, words in known]
+    return known
+
+
+def _make_data(text: str) -> Segment:
+    return Segment(text, tuple(find_words(text)), "quoted")
 
 
 def cut_result(text: str) -> Iterator[Segment]:
     """Yield the lines of what a tool returned; of a paragraph in one line, its sentences."""
-    for line, words in _cut_data(text):
-        yield Segment(line, words, "quoted")
+    yield from map(_make_data, _cut_data(text))
 
 
-def _cut_data(text: str) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the lines of what a tool returned with their words."""
+def _cut_data(text: str) -> Iterator[str]:
+    """Yield the lines of what a tool returned that have a word."""
     for line in _shorten(text, TOOL_MOST).splitlines():
         bare = " ".join(line.split())
         for told in [bare] if len(bare) <= LINE_MOST else _split_line(bare, "typed"):
-            if not told.startswith(MARKED) and (words := find_words(told)):
-                yield told[:LONGEST], tuple(words)
+            if not told.startswith(MARKED) and _WORD.search(told) is not None:
+                yield told
 
 
 MARKED: Final = "[ullage: "
@@ -361,7 +395,7 @@ def _read_lines(lines: Iterable[TextLine]) -> Iterator[tuple[str, Origin]]:
 
 
 def _is_data(line: str) -> bool:
-    return _DATA.match(line) is not None or _CODE_END.search(line) is not None
+    return line.rstrip().endswith(_CODE_END) or _DATA.match(line) is not None
 
 
 def _goes_on(held: str, line: str) -> bool:
@@ -383,9 +417,8 @@ def _split_line(line: str, origin: Origin) -> Iterator[str]:
         sentence = found.strip()
         if _WORD.search(sentence) is None:
             continue
-        short = DEPENDENT if _UNSPACED.search(sentence) is None else DEPENDENT_UNSPACED
-        needs = len(sentence) < short and _TELLING.search(sentence) is None
-        if held and needs and len(held) + len(sentence) < LONGEST and not _ASKED.search(sentence):
+        fits = held and len(held) + len(sentence) < LONGEST
+        if fits and _is_dependent(sentence) and not _ASKED.search(sentence):
             held = f"{held} {sentence}"
             continue
         if held:
@@ -393,6 +426,15 @@ def _split_line(line: str, origin: Origin) -> Iterator[str]:
         held = sentence
     if held:
         yield held[:LONGEST]
+
+
+def _is_dependent(sentence: str) -> bool:
+    """Tell whether a sentence is short and tells nothing by itself."""
+    if len(sentence) >= DEPENDENT:
+        return False
+    if len(sentence) >= DEPENDENT_UNSPACED and _UNSPACED.search(sentence) is not None:
+        return False
+    return _TELLING.search(sentence) is None
 
 
 def split_sentences(text: str) -> list[str]:

@@ -72,10 +72,10 @@ _DATA: Final = re.compile(
     r" --git"
     r"|\s*<[/!?\w]|\s*[{}\[\]();]+\s*,?$|\s*\"[^\"]{1,80}\":"
 )
-_CODE_END: Final = re.compile(r"[;{}\\]\s*$")
+_CODE_END: Final = (";", "{", "}", "\\")
 _SPLIT: Final = re.compile(
-    r"[.!?。\uff01\uff1f](?:(?<=[.!?])(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\bcf\.)(?<!\bvs\.)(?<!\betc\.)"
-    r"(?<!\bapprox\.)(?<!\bno\.)(?<!\bz\.B\.)(?<!\bbzw\.)(?<!\b[A-Z]\.)[\"')\]]?\s+"
+    r"[.!?。\uff01\uff1f](?:(?=[\"')\]]?\s)(?<=[.!?])(?<!\b(?:e\.g|i\.e|etc|z\.B|bzw)\.)"
+    r"(?<!\b(?:cf|vs|no)\.)(?<!\bapprox\.)(?<!\b[A-Z]\.)[\"')\]]?\s+"
     r"|(?<=[。\uff01\uff1f])\s*)"
 )
 """The mark that ends a sentence, and what stands between it and the next one."""
@@ -99,7 +99,7 @@ def sentences(text: str) -> Iterator[tuple[Place, str]]:
             held = ""
             if item is not None:
                 yield from _split_item(place, lead, line[item.end() :])
-        elif not _DATA.match(line) and not _CODE_END.search(line):
+        elif not line.rstrip().endswith(_CODE_END) and not _DATA.match(line):
             heading = _heading(line)
             if heading is not None or not _goes_on(held, line):
                 yield from _split("prose", held)
@@ -187,13 +187,19 @@ def grade(sentence: str) -> int:
 
 
 def _worth(lower: str) -> int:
-    found = [worth for cue, worth, part in cues.WORTH if part in lower and cue.search(lower)]
-    if cues.SELDOM.search(lower):
-        found += [worth for cue, worth, _ in cues.WORTH_SELDOM if cue.search(lower)]
+    holds = lower.__contains__
+    found = [
+        worth
+        for cue, worth, parts in cues.WORTH
+        if (not parts or any(map(holds, parts))) and cue.search(lower)
+    ]
+    joined = cues.JOINED.search(lower) is not None
+    if joined:
+        found += [worth for cue, worth in cues.WORTH_JOINED if cue.search(lower)]
     if not lower.isascii() and max(lower) >= cues.FIRST_SCRIPT:
         found += [worth for cue, worth in cues.WORTH_OF_SCRIPTS if cue.search(lower)]
-    if cues.ASKS_ONCE.search(lower) and 3 not in found and not cues.URGES.search(lower):
-        found.append(-2)
+    if cues.ASKS_ONCE.search(lower) and 3 not in found:
+        found += [] if joined and cues.URGES.search(lower) else [-2]
     return sum(found)
 
 
@@ -224,6 +230,14 @@ STRONG: Final = re.compile(
 )
 HASH: Final = re.compile(r"\b(?=[a-f]{0,39}\d)(?=\d{0,39}[a-f])[0-9a-f]{7,40}\b")
 _DIGIT: Final = re.compile(r"\d")
+DOTTED: Final = re.compile(
+    r"\b(?:(?=[a-f]{0,39}\d)(?=\d{0,39}[a-f])[0-9a-f]{7,40}|\d{1,3}(?:\.\d{1,3}){3}"
+    r"|v?\d{1,6}\.\d{1,6}\.\d{1,6}|(?:[a-z0-9-]{1,62}\.){1,4}"
+    r"(?:com|org|net|io|dev|local|internal|cloud|ai|app|de|eu|example|test))\b"
+)
+"""What `STRONG` finds where none of the other signs stands."""
+
+_OTHER_SIGN: Final = re.compile(r"[@=:-]")
 SIGNED: Final = re.compile(r"[@=.:-](?:(?<=[@=])|(?<=[.-])[\w-]|(?<=:)//)")
 """One of these signs is in all that `STRONG` finds but for a `HASH`, which has a digit."""
 
@@ -277,8 +291,7 @@ def _is_task(lower: str, *, turns: bool) -> bool:
 def _value(sentence: str, lower: str, *, user: bool, asked: bool) -> Judged | None:
     """Return a line for the identifier or number in a sentence, or None without one."""
     digit = _DIGIT.search(lower)
-    strong = STRONG if SIGNED.search(sentence) else HASH if digit else None
-    found = strong.search(sentence) if strong is not None else None
+    found = find_strong(sentence, digit=digit is not None)
     if found is None and not asked:
         found = (_NUMBER if user else _LARGE).search(sentence) if digit else None
         if found is None and user:
@@ -291,6 +304,13 @@ def _value(sentence: str, lower: str, *, user: bool, asked: bool) -> Judged | No
         return Judged("value", sentence)
     start = max(0, found.start() - VALUE_AROUND)
     return Judged("value", sentence[start : found.end() + VALUE_AROUND].strip())
+
+
+def find_strong(sentence: str, *, digit: bool) -> re.Match[str] | None:
+    """Return what `STRONG` finds; most sentences have none of its signs."""
+    if SIGNED.search(sentence):
+        return (STRONG if _OTHER_SIGN.search(sentence) else DOTTED).search(sentence)
+    return HASH.search(sentence) if digit else None
 
 
 def _short(sentence: str) -> str:
