@@ -4,7 +4,9 @@
 (`bench/corpora`): a person's segment is worth keeping if it holds what will be asked for. Half of
 the evidence is taken up by a later answer; other sentences have numbers that nobody asks for, and
 logs are pasted. How much answers and results count beside people's words is not learned: those
-come first. Nor is how much documents count, since no session has any.
+come first. Nor is how much documents count, since no session has any, nor denials: in sessions
+that are made people deny by rote, and in those that others wrote they lay down so what they cannot
+and will not.
 
 A table is judged by how much of the evidence its best segments hold at several shares of a
 session's tokens. One weight after another moves along a ladder while that helps; a weight leaves
@@ -38,7 +40,7 @@ REPORT: Final = ROOT / "docs/weights.md"
 SHARES: Final = (0.01, 0.02, 0.03, 0.05)
 """Shares of a session's tokens at which a table is judged: where not all fits."""
 
-FIXED: Final = ("document", "assistant", "tool")
+FIXED: Final = ("denial", "document", "assistant", "report", "tool")
 LEARNABLE: Final = tuple(name for name in Weights._fields if name not in FIXED)
 STEPS: Final = (0.5, 0.75, 0.9, 1.1, 1.33, 2.0)
 ROUNDS: Final = 3
@@ -215,8 +217,8 @@ def _report(learner: Learner, table: Weights, left_out: Mapping[str, Weights]) -
     yield "planted evidence that people's best sentences hold, the mean over"
     yield f"{', '.join(f'{share:.0%}' for share in SHARES)} of a session's tokens. In every second"
     yield "session logs are pasted, other sentences have numbers, and half of the evidence is taken"
-    yield "up by an answer. No word of a session is in the table. How much documents, answers and"
-    yield "results count beside people's words is not learned."
+    yield "up by an answer. No word of a session is in the table. How much denials, documents,"
+    yield "answers, reports and results count beside people's words is not learned."
     yield ""
     yield "| author | before | learned from all | learned from the others |"
     yield "|---|---|---|---|"

@@ -253,3 +253,36 @@ def test_of_a_question_what_stands_before_its_last_clause_is_told(told: str, ask
     assert worth([said("user", told), *TALK], told[:6]) > 1.5 * worth(
         [said("user", asked), *TALK], asked[:6]
     )
+
+
+@pytest.mark.parametrize(
+    ("denies", "says"),
+    [
+        ("Tabitha doesn\u2019t take pepper at supper.", "Tabitha always takes pepper at supper."),
+        ("The cellar is without a lamp.", "The cellar is behind a lamp."),
+        ("Opa isst keine Haseln\u00fcsse im Kuchen.", "Opa isst viele Haseln\u00fcsse im Kuchen."),
+        (
+            "\u6211\u4e0d\u5403\u82b1\u751f\u8fd9\u79cd\u4e1c\u897f\u3002",
+            "\u6211\u7231\u5403\u82b1\u751f\u8fd9\u79cd\u4e1c\u897f\u3002",
+        ),
+    ],
+)
+def test_what_is_not_so_counts_more(denies: str, says: str) -> None:
+    assert worth([said("user", denies), *TALK], denies[:6]) > 1.2 * worth(
+        [said("user", says), *TALK], says[:6]
+    )
+
+
+def test_a_question_that_denies_counts_no_more() -> None:
+    asked, other = "Why is the cellar not dry?", "Why is the cellar so dry?"
+    assert worth([said("user", asked), *TALK], "Why") < 1.2 * worth(
+        [said("user", other), *TALK], "Why"
+    )
+
+
+def test_what_a_model_says_behind_its_work_counts_more_than_what_it_says_within() -> None:
+    told = "The cron job of Tabitha takes its zone from a file."
+    work = tool_step("a", "row by row it went")
+    history = [said("user", "Look."), *work, said("assistant", told), said("user", "Good.")]
+    other = [said("user", "Look."), said("assistant", told), *work, said("user", "Good.")]
+    assert worth(history, "The cron") > 1.5 * worth(other, "The cron")

@@ -511,6 +511,27 @@ TASK_HEADING: Final = _any(
     r"|action items|backlog|follow-?ups?",
 )
 
+_DENYING_WORDS: Final = (
+    "no not never none nothing nobody nowhere neither nor without cannot can't don't doesn't "
+    "didn't won't wouldn't shouldn't isn't aren't wasn't weren't hasn't haven't hadn't couldn't "
+    "mustn't needn't ain't cant dont doesnt didnt wont wouldnt shouldnt isnt arent wasnt hasnt "
+    "havent couldnt nicht nichts kein keine keinen keinem keiner keines nie niemals niemand ohne "
+    "pas jamais rien aucun aucune sans nunca nada nadie ning\u00fan ninguna sin tampoco "
+    "n\u00e3o nem sem non mai niente senza niet geen nooit zonder "
+    "\u043d\u0435 \u043d\u0435\u0442 \u043d\u0438\u043a\u043e\u0433\u0434\u0430 "
+    "\u043d\u0438\u0447\u0435\u0433\u043e \u0431\u0435\u0437 \u043d\u0435\u043b\u044c\u0437\u044f "
+    "\u0928\u0939\u0940\u0902 \u092e\u0924 \u092c\u093f\u0928\u093e "
+    "\u0644\u0627 \u0644\u064a\u0633 \u0644\u0645 \u0644\u0646 \u0628\u062f\u0648\u0646"
+)
+DENYING: Final = frozenset(_DENYING_WORDS.split())
+"""Words that deny, in languages with spaces: what people cannot, do not and will not."""
+
+DENYING_UNSPACED: Final = re.compile(
+    r"\u4e0d(?![\u8fc7\u904e\u9519\u932f\u5c11\u4ec5\u50c5\u540c])|\u6ca1(?![\u5173\u4e8b])|[\u522b\u52ff]"
+    r"|\u306a\u3044|\u307e\u305b\u3093|\u306a\u304b\u3063\u305f"
+)
+"""The same of Chinese and Japanese."""
+
 _SMALL_WORDS: Final = (
     "a an and are as at be been but by can do does for from has have i if in into is it its it's "
     "just let let's may me my of on or our please so that the their then there they this to us was "

@@ -17,6 +17,7 @@ from itertools import chain, pairwise, repeat
 from math import exp, log
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from ullage.core.facts import cues
 from ullage.core.facts.segments import (
     GAP,
     LONGEST,
@@ -330,6 +331,8 @@ def weigh(messages: Sequence[Message], place: int, spread: WordSpread) -> Iterat
     number, segments = _list_segments(messages, place, author, spread)
     learned = spread.learned
     bulk = spread.shares[author] / (1 + number / learned.bulk) ** 0.5
+    if author == "assistant" and _reports(messages, place):
+        bulk *= learned.report
     for at, whole in segments:
         data = author == "tool" or whole.origin != "typed"
         if data and not spread.is_taken_up(whole.words, place):
@@ -339,6 +342,13 @@ def weigh(messages: Sequence[Message], place: int, spread: WordSpread) -> Iterat
         if worth > 0:
             share = bulk * _judge_origin(segment, told, learned)
             yield Valued(segment, place, at, author, worth * share, rare)
+
+
+def _reports(messages: Sequence[Message], place: int) -> bool:
+    """Tell whether a model says what its work with tools came to: it calls none any more."""
+    if messages[place].calls or not place:
+        return False
+    return find_author(messages[place - 1]) == "tool"
 
 
 def _list_segments(
@@ -407,8 +417,17 @@ def _judge_origin(segment: Segment, sentences: Sequence[str], learned: Weights) 
         return 1.0
     if segment.origin == "typed":
         sure = max(map(grade, sentences))
-        return float(learned.cue ** (min(max(sure - UNSURE, 0), SURE) / 2))
+        share = learned.denial if not segment.question and _denies(segment) else 1.0
+        return float(share * learned.cue ** (min(max(sure - UNSURE, 0), SURE) / 2))
     return learned.pasted if segment.is_quoted else learned.document
+
+
+def _denies(segment: Segment) -> bool:
+    """Tell whether a segment says what is not so, or is not to be."""
+    words = (word.casefold().replace("\u2019", "'") for word in segment.words)
+    if not cues.DENYING.isdisjoint(words):
+        return True
+    return not segment.text.isascii() and cues.DENYING_UNSPACED.search(segment.text) is not None
 
 
 UNSURE: Final = 2

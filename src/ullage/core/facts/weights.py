@@ -18,10 +18,11 @@ class Weights(NamedTuple):
     sentence begins, beside one of letters alone. `taken_up`: a rare word that a later message uses.
     `question`: what asks in a question, beside what tells. `worn`: how much a segment loses whose
     every pair of words came in other messages. `cue`: how much each two points of a sentence's cues
-    of a rule count, from `salience.UNSURE` on. `document`, `pasted`: what may be, and what is,
-    somebody else's text beside a person's own. `bulk`: segments of a message from which on each is
-    worth less. `length`: to which power the tokens of a segment divide its worth. `assistant`,
-    `tool`: their text beside a person's.
+    of a rule count, from `salience.UNSURE` on. `denial`: what says that something is not so, beside
+    what says that it is. `document`, `pasted`: what may be, and what is, somebody else's text
+    beside a person's own. `bulk`: segments of a message from which on each is worth less. `length`:
+    to which power the tokens of a segment divide its worth. `assistant`, `tool`: their text beside
+    a person's. `report`: what a model says behind its work with tools, beside its other words.
     """
 
     rarity: float
@@ -33,28 +34,32 @@ class Weights(NamedTuple):
     question: float
     worn: float
     cue: float
+    denial: float
     document: float
     pasted: float
     bulk: float
     length: float
     assistant: float
+    report: float
     tool: float
 
 
 LEARNED: Final = Weights(
-    rarity=2.83,
+    rarity=3.36,
     plain=12.59,
     number=4.0,
-    signed=1.5,
+    signed=1.22,
     name=4.0,
     taken_up=1.4,
     question=0.2,
     worn=0.95,
-    cue=1.4,
+    cue=1.33,
+    denial=1.4,
     document=0.5,
     pasted=0.25,
     bulk=14.14,
     length=0.76,
     assistant=0.3,
+    report=2.0,
     tool=0.3,
 )
