@@ -464,6 +464,8 @@ class Resolver:
 
     def _listed_claims(self, question: Question) -> tuple[tuple[Claim, ...], str]:
         """Return what listings say of the model, and what is to be complained of."""
+        if self._provider(question) is None:
+            return (), ""  # nobody's listing was asked
         recalled = self._recall_listing(question)
         if recalled is not None:
             return recalled, ""

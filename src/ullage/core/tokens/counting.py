@@ -99,7 +99,7 @@ class Meter:
         object.__setattr__(self, "key", _make_key(self.counter.key, self.framing))
 
 
-@lru_cache(maxsize=256)  # a meter is made anew with each report that calibrates
+@lru_cache(maxsize=256)
 def _make_key(vocabulary: str, framing: Framing) -> str:
     """Return what unscaled sizes are known by."""
     f = framing
