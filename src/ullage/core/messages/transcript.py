@@ -164,9 +164,8 @@ class Message:
 
     def forget_findings(self) -> None:
         """Let go of what was worked out of the text: it is worked out again where it is needed."""
-        for key in list(self.memo):
-            if key.startswith(FINDING):
-                self.memo.pop(key, None)
+        for key in [name for name in list(self.memo) if name.startswith(FINDING)]:
+            self.memo.pop(key, None)
 
     @property
     def digest(self) -> bytes:
@@ -320,8 +319,10 @@ def asks(message: Message) -> bool:
     """Tell whether a message is a person's turn: role user, more than results, written by them."""
     if message.role != "user" or summarises(message) or teaches(message):
         return False
-    said = (part.kind != "result" and part.answers is None for part in message.parts)
-    return not message.parts or any(said)
+    for part in message.parts:
+        if part.kind != "result" and part.answers is None:
+            return True
+    return not message.parts
 
 
 def teaches(message: Message) -> bool:
