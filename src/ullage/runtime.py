@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ullage.core.guard.learned import Learned
     from ullage.core.messages.size import Size
     from ullage.core.messages.transcript import Codec, DialectName, Message, Transcript
-    from ullage.core.tokens.calibration import ReportedSize
+    from ullage.core.tokens.calibration import Calibration, ReportedSize
     from ullage.core.tokens.counting import Measure, Meter
     from ullage.counters import Vocabulary
     from ullage.storage import Store
@@ -141,7 +141,9 @@ class Runtime(Unpicklable):
         self._remembered = remembered
         self._codecs: dict[DialectName, Codec] = {}
         self._counts = remote.Counts()
-        self._meters: dict[object, Meter] = {}
+        self._meters: MutableMapping[object, Meter] = _Bounded(MOST_METERS)
+        self._calibrated: MutableMapping[tuple[str, str], tuple[Calibration | None, Meter]]
+        self._calibrated = _Bounded(MOST_METERS)
         self._plain: MutableMapping[tuple[str | None, str], Meter] = _Bounded(MOST_METERS)
         self._dropped: MutableMapping[str, frozenset[str]] = _Bounded(MOST_METERS)
         self.unable: set[str] = set()
@@ -260,20 +262,21 @@ class Runtime(Unpicklable):
         meter = self._plain.get((question.model, dialect)) if alone else None
         if meter is not None:
             return meter
+        asked = question.own_key, dialect
+        learned = self.lessons.find(question.own_key).calibration
+        last = self._calibrated.get(asked)
+        if last is not None and last[0] is learned:
+            return last[1]
         known = self.vocabularies.best(vocabulary(question.model))
-        hosted = self.windows.is_hosted(question)
-        learned = None
-        if not _is_exact(known, hosted=hosted):
-            learned = self.lessons.find(question.own_key).calibration
-        key = (known, hosted, question.model, dialect)
-        meter = self._meters.get((*key, learned))
-        if meter is None:
-            if len(self._meters) >= MOST_METERS:
-                self._meters.clear()
-            plain = self._meters[key] = self._meters.get(key) or self._meter(*key)
-            meter = self._meters[*key, learned] = calibrate_meter(plain, learned)
+        key = (known, self.windows.is_hosted(question), question.model, dialect)
+        plain = self._meters.get(key)
+        if plain is None:
+            plain = self._meters[key] = self._meter(*key)
+        meter = calibrate_meter(plain, learned)
         if alone:
             self._plain[question.model, dialect] = meter
+        else:
+            self._calibrated[asked] = learned, meter
         return meter
 
     def _meter(

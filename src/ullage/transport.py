@@ -10,6 +10,7 @@ stays light.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -141,6 +142,7 @@ def load_library() -> Any:
     raise ConfigurationError(f"{missing} cannot be imported: install it: pip install {missing}")
 
 
+@functools.lru_cache(maxsize=1_000)
 def loopback(url: str) -> bool:
     """Tell whether a URL names this machine."""
     host = urlsplit(url).hostname or ""

@@ -31,7 +31,7 @@ from ullage.core.guard.events import Notice, TruncationDetected
 from ullage.core.tokens.truncation import Truncation
 from ullage.proxy import body as bodies
 from ullage.proxy import guarding as module
-from ullage.proxy import routes
+from ullage.proxy import ports, routes
 from ullage.proxy.call import ProxyCall
 from ullage.proxy.guarding import Guarding, Plan
 from ullage.proxy.ledger import Ledger
@@ -220,7 +220,7 @@ def test_a_guard_that_takes_too_long_is_not_waited_for(
 
 
 def test_guards_that_were_not_used_for_long_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_GUARDS", 2)
+    monkeypatch.setattr(ports, "MOST_GUARDS", 2)
     guarding = of()
     plans = [planned(guarding, call(talk("openai_chat"), model=name)) for name in "abcab"]
     assert len({id(plan.port) for plan in plans}) == 5

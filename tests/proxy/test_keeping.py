@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import pytest
+
+from tests.storage.records import checkpoint
+from tests.support.waiting import eventually
+from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.errors import StoreError
 from ullage.core.guard.conversation import Conversation
 from ullage.proxy.keeping import AT_ONCE, MOST, Keeping, WrittenBehind
 from ullage.storage import MemoryStore, open_store
 from ullage.storage.protocol import STANDARD
+from ullage.storage.shelter import NEAR
+from ullage.storage.threaded import checkpoints_of
 
 
 def make(prefix: str, cramped: int = 9) -> Conversation:
@@ -124,3 +131,101 @@ def test_what_another_replica_wrote_meanwhile_is_read_where_the_conversation_gre
     assert kept.load("s", ["b", "a", "q", "p"]) == make("q", 5)
     assert asyncio.run(kept.aload("s", ["b", "a", "q", "p"])) == make("q", 5)
     assert kept.load("s", ["d", "c", "b", "a", "p"]) == make("p"), "nobody wrote anything newer"
+
+
+class Asked:
+    """A store in a file, of which each look for a checkpoint is noted."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = open_store(f"sqlite:{folder / 's.db'}")
+        self.prefixes: list[Sequence[str]] = []
+        self._load = self.store.checkpoints.load
+        self.store.checkpoints.load = self.load  # type: ignore[method-assign]
+
+    def load(self, scope: str, prefixes: Sequence[str]) -> Checkpoint | None:
+        self.prefixes.append(prefixes)
+        return self._load(scope, prefixes)
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Iterator[Asked]:
+    made = Asked(tmp_path)
+    yield made
+    made.store.close()
+
+
+def test_a_conversation_without_a_checkpoint_is_looked_up_once_while_it_goes_on_here(
+    asked: Asked,
+) -> None:
+    kept = Keeping(asked.store, STANDARD).checkpoints
+    first = ("c", "b", "a")
+    assert kept.load("s", first) is None
+    assert kept.load("s", ("d", *first)) is None
+    assert asyncio.run(checkpoints_of(Keeping(asked.store, STANDARD)).aload("s", first)) is None
+    assert kept.load("s", ("f", "e", "d", *first)) is None
+    assert kept.load("s", first) is None, "it is asked again"
+    assert asked.prefixes == [first, first]
+
+
+def test_a_conversation_that_begins_tells_nothing_of_its_next_request(asked: Asked) -> None:
+    kept = Keeping(asked.store, STANDARD).checkpoints
+    assert kept.load("s", ("b", "a")) is None
+    assert kept.load("s", ("c", "b", "a")) is None
+    assert asked.prefixes == [("c", "b", "a")]
+
+
+def test_a_conversation_is_looked_up_where_another_replica_may_have_gone_on(asked: Asked) -> None:
+    kept = Keeping(asked.store, STANDARD).checkpoints
+    first = ("c", "b", "a")
+    grown = ("f", "e", "d", *first)
+    assert kept.load("s", first) is None
+    asked.store.checkpoints.save(checkpoint("d"))
+    assert kept.load("s", grown) == checkpoint("d")
+    assert kept.load("other", ("d", *first)) is None, "another scope"
+    assert asked.prefixes == [first, grown, ("d", *first)]
+
+
+def test_what_was_made_here_is_looked_up_from_then_on(asked: Asked) -> None:
+    checkpoints = checkpoints_of(Keeping(asked.store, STANDARD))
+    first = ("c", "b", "a")
+
+    async def talk() -> None:
+        assert await checkpoints.aload("s", first) is None
+        made = await checkpoints.asave(checkpoint("b"))
+        assert await checkpoints.aload("s", ("d", *first)) == made
+        assert await checkpoints.aload("s", ("e", "d", *first)) == made
+
+    asyncio.run(talk())
+    assert asked.prefixes == [first, ("d", *first), ("e", "d", *first)]
+
+
+def test_memory_that_may_have_let_go_of_what_was_made_says_nothing(asked: Asked) -> None:
+    kept = Keeping(asked.store, STANDARD).checkpoints
+    first = ("c", "b", "a")
+    assert kept.load("s", first) is None
+    for number in range(NEAR):
+        kept.save(checkpoint(f"other {number}"))
+    assert kept.load("s", ("d", *first)) is None
+    assert asked.prefixes == [first, ("d", *first)]
+
+
+def test_no_more_than_a_number_of_conversations_is_known_to_have_none(asked: Asked) -> None:
+    kept = Keeping(asked.store, STANDARD, 2).checkpoints
+    for name in "abc":
+        assert kept.load("s", (name, "y", "x")) is None
+    assert kept.load("s", ("a", "y", "x")) is None
+    assert len(asked.prefixes) == 4
+
+
+def test_a_store_that_is_away_tells_of_no_conversation_that_it_has_none(asked: Asked) -> None:
+    first = ("c", "b", "a")
+    kept = Keeping(asked.store, STANDARD).checkpoints
+
+    def fail(scope: str, prefixes: Sequence[str]) -> Checkpoint | None:
+        raise StoreError("the disk is away")
+
+    asked.store.checkpoints.load = fail  # type: ignore[method-assign]
+    assert kept.load("s", first) is None
+    asked.store.checkpoints.load = asked.load  # type: ignore[method-assign]
+    asked.store.checkpoints.save(checkpoint("c"))
+    eventually(lambda: kept.load("s", ("d", *first)) == checkpoint("c"), within_s=10)

@@ -79,25 +79,25 @@ class PlainParser:
 
     def __init__(self, connection: HttpToolsProtocol) -> None:
         self._to = connection
+        # what is of no offer is the connection's to hear
+        self.on_message_begin, self.on_url = connection.on_message_begin, connection.on_url
+        self.on_header, self.on_body = connection.on_header, connection.on_body
         self._begin()
 
     def _begin(self) -> None:
-        self._inner = httptools.HttpRequestParser(self)
+        inner = self._inner = httptools.HttpRequestParser(self)
         # what follows the last request of a connection is left unread, as uvicorn has it
-        self._inner.set_dangerous_leniencies(lenient_data_after_close=True)
+        inner.set_dangerous_leniencies(lenient_data_after_close=True)
+        self.get_method, self.get_http_version = inner.get_method, inner.get_http_version
+        self.should_keep_alive, self.should_upgrade = inner.should_keep_alive, inner.should_upgrade
         self._offered = False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner if name.startswith(("get_", "should_")) else self._to, name)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Take one header; the offer of a protocol is noted."""
-        self._offered |= name.lower() == b"upgrade" and value.strip().lower() != SPOKEN
-        self._to.on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Tell of a head, unless it is read again."""
-        self._offered &= self._inner.should_upgrade()
+        self._offered = self.should_upgrade() and any(
+            name == b"upgrade" and value.strip().lower() != SPOKEN
+            for name, value in self._to.headers
+        )
         if not self._offered:
             self._to.on_headers_complete()
 
@@ -121,7 +121,7 @@ class PlainParser:
 
     def _write_head(self) -> bytes:
         """Return the head that was read, without the offer of another protocol."""
-        method, version = self._inner.get_method(), self._inner.get_http_version().encode()
+        method, version = self.get_method(), self.get_http_version().encode()
         lines = [b"%s %s HTTP/%s" % (method, self._to.url, version)]
         lines += [b"%s: %s" % pair for pair in self._to.headers if pair[0] != b"upgrade"]
         return b"\r\n".join((*lines, b"", b""))
@@ -138,6 +138,8 @@ class Bounded(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin: the first head is waited for."""
         self._unread = 0
+        self._is_reading = self._told = False
+        self._bound_s: float | None = None
         self._limit: asyncio.TimerHandle | None = None
         self._reading: asyncio.TimerHandle | None = None
         self._under_way: list[RequestResponseCycle] = []
@@ -169,9 +171,13 @@ class Bounded(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Read; what is of no body counts until a head is whole."""
         self._unread += len(data)
+        self._is_reading, self._told = True, False
         super().data_received(data)
+        self._is_reading = False
         if self.transport.is_closing():
             return
+        if self._told:
+            self._within(self._bound_s)
         if self._unread > self._limits.head_bytes:
             self.send_400_response("The head of the request is too large.")
         elif self._limit is None and not self._answering():
@@ -184,13 +190,14 @@ class Bounded(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Wait for the body. What is raised here ends the connection."""
-        if len(self._answering()) > AHEAD:
+        ahead = self._answering()
+        if len(ahead) > AHEAD:
             raise ValueError(f"more than {AHEAD} requests at once")
         self._unread = 0
         self._within(self._limits.body_s)
         self.app = self._find_application()
         super().on_headers_complete()
-        self._under_way = [*self._answering(), self.cycle]
+        self._under_way = [*ahead, self.cycle]
         if getattr(self.server_state, "is_leaving", False):
             self.leave()
 
@@ -256,7 +263,13 @@ class Bounded(HttpToolsProtocol):
             cycle.message_event.set()
 
     def _within(self, seconds: float | None) -> None:
-        """Have the connection end after some time, or not."""
+        """Have the connection end after some time, or not.
+
+        Of what is told while a piece is read, the last holds: most requests come in one piece.
+        """
+        if self._is_reading:
+            self._told, self._bound_s = True, seconds
+            return
         if self._limit is not None:
             self._limit.cancel()
         self._limit = None if seconds is None else self.loop.call_later(seconds, self._late)

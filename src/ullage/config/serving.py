@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from ipaddress import ip_address
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from ullage.core.compaction.policy import Policy
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
     from ullage.config.settings import Configured, SummarizerSettings
 
 Usage = Literal["inject", "passive"]
+
+Key = TypeVar("Key")
+Found = TypeVar("Found")
+
+MOST_LOOKED_UP: Final = 1_000
+"""Names of models of which it is remembered who answers for them, and by which rule."""
 
 ANY: Final = "*"
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -88,8 +95,7 @@ class Upstream:
     @property
     def root(self) -> str:
         """Where the paths of clients begin: no slash at its end, and no version."""
-        base = self.base_url.rstrip("/")
-        return base.removesuffix("/v1").removesuffix("/v1beta").rstrip("/")
+        return _cut_version(self.base_url)
 
     def serves(self, model: str | None) -> bool:
         """Tell whether a request for `model` goes here; one that names none goes by `*` alone."""
@@ -186,6 +192,12 @@ class Serve:
     num_ctx: int | None = None
     policy: Policy = field(default_factory=Policy.ladder)
     summarizer: SummarizerSettings | Literal["same"] | None = None
+    _routed: dict[str | None, Upstream | None] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    _ruled: dict[tuple[str | None, str | None], ModelRule] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         self._check_upstreams()
@@ -247,14 +259,25 @@ class Serve:
 
     def upstream(self, model: str | None) -> Upstream | None:
         """Return the first upstream that answers for a model, None where none does."""
-        return next((found for found in self.upstreams if found.serves(model)), None)
+        try:
+            return self._routed[model]
+        except KeyError:
+            found = next((one for one in self.upstreams if one.serves(model)), None)
+            return self._remember(self._routed, model, found)
 
     def rule(self, model: str | None, token: str | None) -> ModelRule:
         """Return what holds for a model and the *name* of a client's token, its policy included.
 
         That is the first rule that fits; its policy is its own, else that of the upstream, else
-        the proxy's. What else it leaves open is the proxy's, too.
+        the proxy's. What else it leaves open is the proxy's, too. The same rule is returned each
+        time.
         """
+        known = self._ruled.get((model, token))
+        if known is None:
+            known = self._remember(self._ruled, (model, token), self._make_rule(model, token))
+        return known
+
+    def _make_rule(self, model: str | None, token: str | None) -> ModelRule:
         found = next((rule for rule in self.rules if rule.holds(model, token)), ModelRule())
         upstream = self.upstream(model)
         policy = found.policy or (upstream.policy if upstream else None) or self.policy
@@ -262,6 +285,20 @@ class Serve:
             policy = replace(policy, min_output=found.min_output)
         tools = (self.recall_tools or None) if found.recall_tools is None else found.recall_tools
         return replace(found, policy=policy, recall_tools=tools)
+
+    @staticmethod
+    def _remember(held: dict[Key, Found], key: Key, found: Found) -> Found:
+        """Keep what was looked up for a model; clients choose names, so of many all are let go."""
+        if len(held) >= MOST_LOOKED_UP:
+            held.clear()
+        held[key] = found
+        return found
+
+
+@lru_cache(maxsize=256)
+def _cut_version(base_url: str) -> str:
+    base = base_url.rstrip("/")
+    return base.removesuffix("/v1").removesuffix("/v1beta").rstrip("/")
 
 
 def loopback(host: str) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from ullage.begun import Begun
 from ullage.core.guard.events import Compacted, Event, Notice, SummaryFailed, SummaryProgress
 from ullage.core.guard.request import (
     Need,
@@ -33,6 +34,7 @@ from ullage.guard import native
 from ullage.guard.same import SameModel
 from ullage.guard.summarizer import Summarize, aanswers, answers, awindow_of, window_of
 from ullage.runtime import Measurable, Runtime
+from ullage.storage.threaded import SHARED, checkpoints_of, conversations_of, originals_of
 from ullage.transport import redact
 from ullage.windows import Question
 
@@ -142,7 +144,8 @@ class Driver:
 
         With `beside` the steps themselves go on in threads: they take long.
         """
-        await self.aopen()
+        if self.runtime.is_store_due:
+            await self.aopen()
         answer: Any = None
         ahead: _Ahead | None = None
         try:
@@ -151,18 +154,22 @@ class Driver:
                 if isinstance(step, _Done):
                     result: Result = step.result
                     return result
-                if ahead is None and isinstance(step, NeedRecall):
-                    ahead = self._look_ahead(step.next)
                 if ahead is not None and step == ahead.need:
                     answer, ahead = await ahead.task, None
-                else:
-                    answer = await self._aanswer(step)
+                    continue
+                begun = Begun(self._aanswer(step))
+                if not begun.is_done and ahead is None and isinstance(step, NeedRecall):
+                    ahead = self._look_ahead(step.next)
+                answer = begun.result if begun.is_done else await begun
         finally:
             if ahead is not None:
                 ahead.task.cancel()
 
     def _look_ahead(self, need: NeedLoad | None) -> _Ahead | None:
-        """Begin to look for what will be needed: a store answers both questions in one go."""
+        """Begin to look for what will be needed: a store answers both questions in one go.
+
+        What was remembered near by needs no such beginning.
+        """
         import asyncio
 
         if need is None or self.store.url == MEMORY:
@@ -186,8 +193,6 @@ class Driver:
     async def aopen(self) -> None:
         """Open the configured store, which may wait for another program, before it is used."""
         if self.own_store is None and self.runtime.is_store_due:
-            from ullage.storage.threaded import SHARED
-
             await SHARED.writes.run(lambda: self.runtime.kept)
 
     def _answer(self, need: Need | Rest | Say) -> Any:
@@ -265,8 +270,6 @@ class Driver:
         return self.store.checkpoints.save(need.checkpoint)
 
     async def _aperform_in_store(self, need: Need | Rest | Say) -> Any:
-        from ullage.storage.threaded import checkpoints_of, conversations_of, originals_of
-
         if isinstance(need, Say | NeedTrial):
             return self._note(need)
         if isinstance(need, NeedLoad):
@@ -290,8 +293,6 @@ class Driver:
 
     async def aremember(self, conversation: Conversation) -> None:
         """Do as `remember`, without blocking the event loop."""
-        from ullage.storage.threaded import conversations_of
-
         await conversations_of(self.store).asave(conversation)
 
     def _report_failures(self, found: Sequence[Answer | Exception]) -> list[Answer | None]:
@@ -313,8 +314,6 @@ class Driver:
 
     async def alearn(self, seen: Observation) -> None:
         """Do as `learn`, without blocking the event loop."""
-        from ullage.storage.threaded import checkpoints_of
-
         self._learn_limits(seen)
         if seen.checkpoint is not None:
             await checkpoints_of(self.store).asave_measured(seen.checkpoint)

@@ -7,8 +7,7 @@ requests as values and send by themselves: they use its port. It decides nothing
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -151,8 +150,11 @@ class Port(Unpicklable):
         """Return the request to send. Raises as `Guard.prepare` does."""
         request = add_pins(self.driver.runtime, request)
         steps = machine.prepare(self._setup(dialect), request)
-        with self._reporting():
+        try:
             return self._remember(request, self.driver.run(steps))
+        except ContextTooLargeError as error:
+            self._tell_refusal(error)
+            raise
 
     async def aprepare(self, request: Request, dialect: DialectName) -> View:
         """Do as `prepare`, without blocking the event loop; summaries may be made beside it."""
@@ -161,8 +163,11 @@ class Port(Unpicklable):
         setup = self._setup(dialect)
         if self.policy.background:
             setup = replace(setup, background=True)
-        with self._reporting():
+        try:
             prepared = await self._arun(machine.prepare(setup, request), request)
+        except ContextTooLargeError as error:
+            self._tell_refusal(error)
+            raise
         if prepared.ahead:
             self.background.begin(
                 f"{setup.scope}|{prepared.conversation.effort.request}",
@@ -373,15 +378,10 @@ class Port(Unpicklable):
         watching = replace(setup, policy=replace(self.policy, rungs=()), shares=None, tries=False)
         return machine.prepare(watching, request)
 
-    @contextmanager
-    def _reporting(self) -> Iterator[None]:
+    def _tell_refusal(self, error: ContextTooLargeError) -> None:
         """Tell of a request that is too large before it is sent."""
-        try:
-            yield
-        except ContextTooLargeError as error:
-            kind = ErrorKind("input", error.bound, error.tokens)
-            self.tell(Refused(kind, "predicted", self.model or ""))
-            raise
+        kind = ErrorKind("input", error.bound, error.tokens)
+        self.tell(Refused(kind, "predicted", self.model or ""))
 
     async def _asummarise(self, setup: Setup, request: Request) -> None:
         """Make a summary ahead; where that fails it is told, and the ladder goes on without it."""
@@ -396,8 +396,9 @@ class Port(Unpicklable):
 
     async def _aopen(self, dialect: DialectName) -> None:
         """Open the store, and load the model's vocabulary, before the first request needs them."""
-        await self.driver.aopen()
         runtime, question = self.driver.runtime, self.driver.question
+        if runtime.is_store_due:
+            await self.driver.aopen()
         if not runtime.is_loaded(question, dialect):
             await THREADS.run(load_dialects)
             await THREADS.run(runtime.load, question, dialect)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from ullage.proxy.line import FairLine
 from ullage.proxy.workers import refuse_busy
@@ -31,11 +30,21 @@ BUCKETS: Final = 10_000
 
 @dataclass(slots=True)
 class Admitted:
-    """A request that was let in: it takes bytes as they come, and gives them back at its end."""
+    """A request that is let in: it takes bytes as they come, and gives them back at its end.
+
+    An `async with` lets it in; that raises RequestRefused with 429.
+    """
 
     client: str
     admission: Admission
     held: int = 0
+
+    async def __aenter__(self) -> Self:
+        await self.admission.enter(self.client)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.admission.leave(self.client, self.held)
 
     def take(self, size: int) -> None:
         """Take more bytes; raises RequestRefused where that is over a bound."""
@@ -63,26 +72,32 @@ class Admission:
         self._places = self.bounds.most_requests
         self._line = FairLine(self._places)
 
-    @asynccontextmanager
-    async def admit(self, client: str) -> AsyncIterator[Admitted]:
-        """Let a request of a client in, until it is over; raises RequestRefused with 429."""
+    def admit(self, client: str) -> Admitted:
+        """Return what lets a request of a client in, until it is over."""
+        return Admitted(client, self)
+
+    async def enter(self, client: str) -> None:
+        """Let a request in once it is its turn; raises RequestRefused with 429."""
         self._check_client(client)
-        self.requests[client] += 1
-        admitted = Admitted(client, self)
+        self.requests[client] = self.requests.get(client, 0) + 1
         try:
-            await self._enter(client)
-            try:
-                yield admitted
-            finally:
-                self._line.leave()
-        finally:
+            await self._line.enter(client, WAIT_S)
+        except BaseException as error:
             self._give_back(self.requests, client, 1)
-            self._give_back(self.sizes, client, admitted.held)
+            if isinstance(error, TimeoutError):
+                self._refuse("most_requests")
+            raise
+
+    def leave(self, client: str, held: int) -> None:
+        """Give back the place of a request, and the bytes that it held."""
+        self._line.leave()
+        self._give_back(self.requests, client, 1)
+        self._give_back(self.sizes, client, held)
 
     @property
     def size(self) -> int:
         """Bytes of requests under way."""
-        return self.sizes.total()
+        return sum(self.sizes.values())
 
     @property
     def crowding(self) -> float:
@@ -91,21 +106,15 @@ class Admission:
 
     def take_bytes(self, client: str, size: int) -> None:
         """Take bytes for a client; raises RequestRefused where that is over a bound."""
-        bounds = self.bounds
-        if self.sizes[client] + size > bounds.client_bytes:
+        bounds, taken = self.bounds, self.sizes.get(client, 0) + size
+        if taken > bounds.client_bytes:
             self._refuse("client_bytes")
         if self.size + size > bounds.most_bytes:
             self._refuse("most_bytes")
-        self.sizes[client] += size
-
-    async def _enter(self, client: str) -> None:
-        try:
-            await self._line.enter(client, WAIT_S)
-        except TimeoutError:
-            self._refuse("most_requests")
+        self.sizes[client] = taken
 
     def _check_client(self, client: str) -> None:
-        if self.requests[client] >= self.bounds.client_requests:
+        if self.requests.get(client, 0) >= self.bounds.client_requests:
             self._refuse("client_requests")
         if self.bounds.client_rate is not None and not self._has_pace(client):
             self._refuse("client_rate")
@@ -131,6 +140,8 @@ class Admission:
 
     @staticmethod
     def _give_back(counts: Counter[str], client: str, size: int) -> None:
-        counts[client] -= size
-        if counts[client] <= 0:
-            del counts[client]
+        left = counts.get(client, 0) - size
+        if left > 0:
+            counts[client] = left
+        else:
+            counts.pop(client, None)

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
+from ullage.begun import wait_within
 from ullage.proxy import answers
 from ullage.proxy.body import RequestRefused
 
@@ -56,8 +57,7 @@ class Channel:
             if self._id:
                 message["headers"] = [*message["headers"], (ECHO, self._id)]
         try:
-            async with asyncio.timeout(self._patience_s):
-                await self._send(message)
+            await wait_within(self._patience_s, self._send(message))
         except TimeoutError as error:
             self.gone = True
             raise Gone from error

@@ -7,11 +7,11 @@ that there are no more of them.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.dialects.lines import Members
@@ -24,6 +24,7 @@ from ullage.proxy.body import Body, RequestRefused
 from ullage.proxy.call import ProxyCall, find_upstream, make_call
 from ullage.proxy.channel import Channel, Gone, Left
 from ullage.proxy.far import check_far, read_far
+from ullage.proxy.faults import FaultsBeside
 from ullage.proxy.guarding import SMALL, Plan, trouble
 from ullage.proxy.journal import LEFT, RequestLine
 from ullage.proxy.listing import choose_upstream, extend_listing, find_unlisted
@@ -36,6 +37,7 @@ from ullage.proxy.opened import (
     is_compressed,
     let_go,
     make_refused,
+    parse_object,
     read_type,
 )
 from ullage.proxy.relay import EventRelay, LineRelay
@@ -99,6 +101,7 @@ class Exchange:
         self._report: Any = None
         self._began = app.runtime.now()
         self._rounds: Rounds | None = None
+        self._beside = FaultsBeside(app.meters.fault, ends=app.serve.fail_open)
 
     async def converse(self, form: GuardedPath) -> None:
         """Guard a conversation."""
@@ -130,7 +133,7 @@ class Exchange:
 
     async def _read_body(self, raw: bytes, name: str) -> Body:
         serve = self._serve
-        bounds = bodies.Bounds(serve.max_messages, serve.max_n, serve.max_depth)
+        bounds = _make_bounds(serve.max_messages, serve.max_n, serve.max_depth)
         if len(raw) <= SMALL:
             return bodies.read(raw, name, bounds)
         return await THREADS.run(bodies.read, raw, name, bounds)
@@ -212,12 +215,12 @@ class Exchange:
         if plan.about is not None and plan.about.name:
             self._line.conversation = plan.about.name[:SHOWN]
         over = None
-        with self._apart():
+        with self._beside:
             over = guarding.cut_in_silence(call, plan)
             self._count_plan(call, plan, took)
         if over is not None:
             meters.request(call.model, "blocked")
-            with self._apart():
+            with self._beside:
                 describe(call, plan.about, self._line)
             raise answers.refuse_too_large(call.form.dialect, *over)
         return plan
@@ -288,7 +291,7 @@ class Exchange:
     def _note_state(self, call: ProxyCall, plan: Plan, status: int) -> None:
         """Write down how the conversation stands after a request."""
         guarding, meters = self._app.guarding, self._app.meters
-        with self._apart():
+        with self._beside:
             tiers = guarding.note(call, plan, status)
             if tiers is not None:
                 meters.pressure(call.model, *tiers)
@@ -296,17 +299,6 @@ class Exchange:
             describe(call, plan.about, self._line)
             if self._reported is not None and self._reported.state == "known":
                 self._line.used = self._reported.input_tokens  # the server's own word
-
-    @contextmanager
-    def _apart(self) -> Iterator[None]:
-        """Do what nobody's answer hangs on: a fault in it is counted and logged."""
-        try:
-            yield
-        except Exception:
-            self._app.meters.fault()
-            if not self._serve.fail_open:
-                raise
-            log.exception("a fault beside a request, which goes on")
 
     def _count_plan(self, call: ProxyCall, plan: Plan, took: float) -> None:
         """Count what the guard found out about a request."""
@@ -362,7 +354,7 @@ class Exchange:
             raise make_refused(opened) from opened
         if opened.whole:
             self._app.guarding.learn_refusal(
-                plan, opened.response.status, _parse_object(opened.data)
+                plan, opened.response.status, parse_object(opened.data)
             )
         return opened
 
@@ -455,7 +447,7 @@ class Exchange:
     async def _relay_whole(self, call: ProxyCall, plan: Plan, opened: OpenAnswer) -> Reply | None:
         """Do so with an answer that is no stream."""
         status, data, rounds = opened.response.status, opened.data, opened.rounds
-        answer = _parse_object(data) if status < 400 else None
+        answer = parse_object(data) if status < 400 else None
         if answer is not None and rounds is not None:
             seen = rounds.take_whole(answer)
             if rounds.turned:
@@ -575,7 +567,7 @@ async def _read_whole(made: OpenAnswer) -> OpenAnswer:
     if status >= 400 and made.whole:
         text = made.data.decode("utf-8", "replace")
         headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in made.response.headers}
-        made.found = trouble(status, _parse_object(made.data) or text, text, headers)
+        made.found = trouble(status, parse_object(made.data) or text, text, headers)
     return made
 
 
@@ -589,9 +581,4 @@ def _is_withdrawn(plan: Plan, again: Plan) -> bool:
     return plan.offer is not None and again.offer is None
 
 
-def _parse_object(data: bytes) -> Mapping[str, Any] | None:
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, Mapping) else None
+_make_bounds: Final = lru_cache(bodies.Bounds)

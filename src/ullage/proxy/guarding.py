@@ -8,27 +8,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
-from ullage.core.compaction.policy import Policy
+from ullage.begun import wait_within
 from ullage.core.errors import MalformedHistoryError
-from ullage.core.guard.events import (
-    Answered,
-    ContextPressure,
-    SummaryFailed,
-    TruncationDetected,
-    WindowCramped,
-)
+from ullage.core.guard.events import Answered, ContextPressure
 from ullage.core.tokens.cost import cost
 from ullage.core.tokens.gauge import assess
 from ullage.core.values.frozen import replace
 from ullage.guard.defaults import make_summarizer
-from ullage.guard.guard import Guard
 from ullage.guard.planning import THREADS
-from ullage.guard.port import Port
 from ullage.proxy.body import RequestRefused, encode_json
 from ullage.proxy.call import ProxyCall, find_limit, make_request
 from ullage.proxy.ledger import Ledger
@@ -39,19 +30,20 @@ from ullage.proxy.offering import (
     prepare,
     write_tools,
 )
+from ullage.proxy.ports import Ports, find_policy
 from ullage.proxy.standing import Standing, find_full, find_standing, make_entry
 from ullage.proxy.steering import Steering
 from ullage.proxy.stored import Histories, MeasuredRequest, key_of, name_of
 from ullage.proxy.unguarded import UnguardedReason, find_unread
 from ullage.runtime import Measurable
 from ullage.sdk.errors import Trouble, classify_error
-from ullage.windows import Question
 
 if TYPE_CHECKING:
     from ullage.config.serving import Serve
     from ullage.core.guard.events import Event
     from ullage.core.tokens.gauge import Assessment, Tier
     from ullage.core.tokens.window import Window
+    from ullage.guard.port import Port
     from ullage.guard.view import View
     from ullage.proxy.far import FarPlan
     from ullage.proxy.stored import Held
@@ -70,12 +62,8 @@ SUMMARY_S: Final = 300.0
 """Seconds that it may take where a model writes summaries: half of what OpenAI's and Anthropic's
 SDKs wait for an answer (600)."""
 
-MOST_GUARDS: Final = 1_000
-
 SILENT: Final = frozenset({"ollama", "koboldcpp"})
 """Servers that cut a prompt which is too long, and say nothing (docs/servers.md)."""
-
-OFF: Final = Policy.off()
 
 Refused = tuple[str, str, str, str]
 """What is not asked of an upstream again ("usage", "tools"), its address, the model, the party."""
@@ -134,9 +122,7 @@ class Guarding:
     ) -> None:
         self._serve = serve
         self._runtime = runtime
-        self._store = store
         self._ledger = ledger
-        self._guards: OrderedDict[tuple[Any, ...], Port] = OrderedDict()
         self._lock = threading.Lock()
         self.refused: set[Refused] = set()
         self.tell_refused: Callable[[Refused], None] = _tell_nobody
@@ -144,9 +130,11 @@ class Guarding:
         self._searches = hasattr(store.originals, "search")
         self._histories = histories or Histories()
         found = serve.summarizer or runtime.settings.summarizer
-        self._summarizer = make_summarizer(runtime, found)
+        summarizer = make_summarizer(runtime, found)
+        self._ports = Ports(serve, runtime, store, summarizer)
+        self.make_question = self._ports.make_question
         self.steering = Steering()
-        self.patience_s = DEADLINE_S if self._summarizer is None else SUMMARY_S
+        self.patience_s = DEADLINE_S if summarizer is None else SUMMARY_S
 
     async def plan(self, call: ProxyCall) -> Plan:
         """Return what to send for a call; the call's own bytes where nothing is to be done.
@@ -181,23 +169,25 @@ class Guarding:
         """
         call, spared = self.steering.apply(call)
         async with asyncio.timeout(self.patience_s):
-            port = self._port(call).relay(repairs=not call.rule.observe, keeps=self._keeps(call))
+            port = self._ports.find(call).relay(
+                repairs=not call.rule.observe, keeps=self._ports.is_keeping(call)
+            )
             request, spoken = make_request(call), call.form.dialect
             request = replace(request, pins=request.pins | pins)
             if target is None or call.rule.observe:
                 view = await port.aprepare(request, spoken)
             else:
                 view = await port.acompact(request, spoken, target)
-        standing = find_standing(call, view, _policy(call))
+        standing = find_standing(call, view, find_policy(call))
         return Plan(b"", view, port, standing=standing, spared=spared)
 
     async def _plan_here(self, call: ProxyCall) -> Plan:
         call, spared = self.steering.apply(call)
-        async with asyncio.timeout(self.patience_s):
-            if call.kept:
-                return await self._forwarding(call)
-            port = self._port(call)
-            view, offer = await prepare(port, call, self._find_offer(call))
+        if call.kept:
+            return await wait_within(self.patience_s, self._forwarding(call))
+        port = self._ports.find(call)
+        preparing = prepare(port, call, self._find_offer(call))
+        view, offer = await wait_within(self.patience_s, preparing)
         if len(call.body.raw) <= SMALL:
             plan = self._of(call, port, view, offer)
         else:
@@ -230,7 +220,7 @@ class Guarding:
         """Return what to send after a refusal of the history, None where nothing helps."""
         view = cast("View", plan.view)
         if found.kind.kind == "malformed_history" and found.kind.about is None:
-            port = port.relay(repairs=True, keeps=self._keeps(call))
+            port = port.relay(repairs=True, keeps=self._ports.is_keeping(call))
             mended = await port.aprepare(make_request(call, plan.offer), call.form.dialect)
             return None if _same(mended, view) else self._of(call, port, mended, plan.offer)
         smaller = await port.aretry(view, found)
@@ -272,8 +262,7 @@ class Guarding:
             if plan.far is not None:
                 found = await plan.far.learn(report)
             elif plan.view is not None:
-                async with asyncio.timeout(DEADLINE_S):
-                    found = await plan.view.aobserve(report)
+                found = await wait_within(DEADLINE_S, plan.view.aobserve(report))
         except Exception:
             if not self._serve.fail_open:
                 raise
@@ -299,7 +288,7 @@ class Guarding:
         found = plan.standing
         if found is None or call.rule.observe:
             return None
-        if _policy(call).client_compacts:
+        if find_policy(call).client_compacts:
             return find_full(call, found)
         bound, count = found.window.input_tokens, found.count
         if bound is None or not found.window.proven or count.low + call.beside < bound:
@@ -316,7 +305,7 @@ class Guarding:
         kind, known = found.kind, plan.standing
         if known is None or call.rule.observe or kind.kind not in ("input", "total"):
             return None
-        if not _policy(call).client_compacts:
+        if not find_policy(call).client_compacts:
             return None
         tokens = kind.input_tokens or known.count.tokens
         bound = kind.limit or known.window.input_tokens or tokens - 1
@@ -366,7 +355,7 @@ class Guarding:
         own = self._runtime.measure(question, self._runtime.read(body), body)
         scope, key = self._scope(call), key_of(call.body.fields)
         size = held.with_(own) if held is not None else None
-        found = assess(size, window, thresholds=_policy(call).thresholds)
+        found = assess(size, window, thresholds=find_policy(call).thresholds)
         name = held.name if held is not None else name_of(scope, key)
         if call.session and call.apart:
             name = call.apart
@@ -391,41 +380,6 @@ class Guarding:
             return None
         return find_offer(call, searches=self._searches)
 
-    def _port(self, call: ProxyCall) -> Port:
-        """Return the port of the guard of a call; those used last are kept."""
-        rule = call.rule
-        window = self._window(call)
-        who = (call.credential, call.party)
-        key = (call.upstream.name, call.model, *who, call.form.dialect, rule, window)
-        with self._lock:
-            made = self._guards.pop(key, None)
-            if made is None:
-                question = self.make_question(call)
-                made = (
-                    Guard(
-                        question.model,
-                        base_url=question.base_url,
-                        api_key=question.api_key,
-                        window=window,
-                        policy=OFF if rule.observe else _policy(call),
-                        summarizer=self._summarizer,
-                        store=self._store,
-                        on_event=_log_event,
-                        dialect=call.form.dialect,
-                        runtime=self._runtime,
-                    )
-                    .port.relay(keeps=self._keeps(call))
-                    .attribute(call.party)
-                )
-            self._guards[key] = made
-            if len(self._guards) > MOST_GUARDS:
-                self._guards.popitem(last=False)
-        return made if call.apart is None else made.isolate(call.apart)
-
-    def _keeps(self, call: ProxyCall) -> bool:
-        """Tell whether what is left out of a call is kept."""
-        return self._serve.store_transcripts or bool(call.rule.recall_tools)
-
     def steer(self, named: bytes, change: Callable[[Steering], Steering]) -> Steering:
         """Change what an operator asked for of a conversation; return how it is now.
 
@@ -448,22 +402,10 @@ class Guarding:
         self.refused.add(refused)
         self.tell_refused(refused)
 
-    def make_question(self, call: ProxyCall) -> Question:
-        """Return whose window a call is about."""
-        base = f"{call.upstream.root}/v1"
-        return Question(call.model, base, call.credential, self._window(call), party=call.party)
-
-    def _window(self, call: ProxyCall) -> int | None:
-        """Return the window in tokens where the operator says it, or the request itself has it."""
-        options = call.form.spoken.options
-        if call.rule.window is not None or options is None:
-            return call.rule.window
-        return options.window(call.body.fields, self._serve.num_ctx)
-
     def _of(self, call: ProxyCall, port: Port, view: View, offer: Offer | None = None) -> Plan:
         """Return the plan that a view makes: the body with what changed spliced in."""
         edits: dict[str, bytes] = {}
-        standing = find_standing(call, view, _policy(call))
+        standing = find_standing(call, view, find_policy(call))
         count, tier = standing.count, standing.tier
         context = _context(count.tokens, view.window.input_tokens, count.basis, tier)
         headers = [(b"x-ullage-context", context)]
@@ -566,19 +508,6 @@ def _compaction(made: Any) -> bytes:
 
 def _rejects_usage(found: Trouble) -> bool:
     return "stream_options" in found.text or "include_usage" in found.text
-
-
-def _policy(call: ProxyCall) -> Policy:
-    """Return the policy of a call; `Serve.rule` names one for every request."""
-    return call.rule.policy or Policy.ladder()
-
-
-def _log_event(event: Any) -> None:
-    """Log what an operator has to know; the rest is in headers, pages and metrics."""
-    if isinstance(event, TruncationDetected):
-        log.warning("a server cut a prompt in silence: %s", event.truncation)
-    elif isinstance(event, WindowCramped | SummaryFailed):
-        log.warning("%s", event.text)
 
 
 def trouble(status: int, body: Any, text: str, headers: Mapping[str, str]) -> Trouble:

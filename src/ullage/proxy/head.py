@@ -154,7 +154,32 @@ def read(
     """
     headers = [(bytes(k).lower(), bytes(v)) for k, v in scope["headers"]]
     _check_host(headers, serve, bound)
+    _check_origins(headers, serve, from_pages=from_pages)
+    for name, value in headers:
+        if name in FRAMED:
+            _check_frame(name, value.strip().lower())
+    path = _path(scope)
+    query = _without_key(scope.get("query_string", b""), path, headers)
+    client, own = (None, dict[bytes, bytes]()) if strangers else _authenticate(headers, serve)
+    first, second = _order_credentials(own, path) if own else (None, None)
+    return RequestHead(
+        scope["method"], path, query, headers, client, own, first, second, _session(headers)
+    )
+
+
+def _order_credentials(own: Mapping[bytes, bytes], path: str) -> tuple[str | None, str | None]:
+    """Return the credential that the upstream knows the client by, and the second of two."""
+    right = own.get(_right(path))
+    others = [value for value in own.values() if value is not right]
+    named = [_bare(value) for value in ([right] if right is not None else []) + others]
+    return named[0], named[1] if len(named) > 1 else None
+
+
+def _check_origins(headers: Headers, serve: Serve, *, from_pages: bool) -> None:
+    """Raise RequestRefused for a page in a browser that may not ask."""
     origins = [origin.decode("latin-1") for origin in _all(headers, b"origin")]
+    if not origins:
+        return
     allowed = serve.origins
     if from_pages:
         host = next(iter(_all(headers, b"host")), b"").decode("latin-1").lower()
@@ -162,26 +187,6 @@ def read(
         allowed = (f"http://{host}", f"https://{host}")  # TLS may stand in front of it
     if any(origin not in allowed for origin in origins):
         raise RequestRefused(403, "origin_refused", "pages in browsers may not use this proxy")
-    for name, value in headers:
-        if name in FRAMED:
-            _check_frame(name, value.strip().lower())
-    path = _path(scope)
-    query = _without_key(scope.get("query_string", b""), path, headers)
-    client, own = (None, dict[bytes, bytes]()) if strangers else _authenticate(headers, serve)
-    right = own.get(_right(path))
-    others = [value for value in own.values() if value is not right]
-    named = [_bare(value) for value in ([right] if right is not None else []) + others]
-    return RequestHead(
-        scope["method"],
-        path,
-        query,
-        headers,
-        client,
-        own,
-        named[0] if named else None,
-        named[1] if len(named) > 1 else None,
-        _session(headers),
-    )
 
 
 def back(
@@ -230,8 +235,9 @@ def _check_host(headers: Headers, serve: Serve, bound: str) -> None:
     if len(hosts) != 1:
         raise RequestRefused(400, "host_missing", "a request names its host once")
     name = _read_host(hosts[0].decode("latin-1"))
-    allowed = LOOPBACK | {bound.lower(), serve.host.lower()} | {h.lower() for h in serve.hosts}
-    if name not in allowed:
+    if name in LOOPBACK or name == bound.lower() or name == serve.host.lower():
+        return
+    if name is None or all(name != host.lower() for host in serve.hosts):
         raise RequestRefused(
             403, "host_refused", "this proxy does not serve that host: see `hosts`"
         )

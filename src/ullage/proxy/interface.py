@@ -61,7 +61,7 @@ class ApiExchange(Exchange):
             if reply.names is not None:
                 app.readable.note(call, reply.names)
             if reply.plan is not None:
-                with self._apart():
+                with self._beside:
                     self._note(reply)
         await self._send_json(reply.body)
 

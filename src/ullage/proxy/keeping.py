@@ -1,27 +1,29 @@
 """What a proxy keeps, and where: in the store, and what every request changes in memory first.
 
-A checkpoint is written before it is used, and looked up with every request, since another replica
-may have made it. What is remembered from call to call is read from the store where a conversation
-did not go on from what this process had last, and written behind the answers. Of a conversation
-that begins nobody can know more than this process does: memory alone is asked. A store that is away
-is stood in for by memory (`storage.shelter`). It knows no requests.
+A checkpoint is written before it is used. It is looked up with every request of a conversation that
+has one, or may have got one at another replica. What is remembered from call to call is read from
+the store where a conversation did not go on from what this process had last, and written behind the
+answers. Of a conversation that begins nobody can know more than this process does: memory alone is
+asked. A store that is away is stood in for by memory (`storage.shelter`). It knows no requests.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import OrderedDict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ullage.core.guard.request import OPENING
 from ullage.storage import MemoryStore, StoreLimits
-from ullage.storage.shelter import Shelter, shelter
+from ullage.storage.shelter import NEAR, Shelter, ShelteredCheckpoints, shelter
 from ullage.storage.threaded import conversations_of, desk_of, save_together
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ullage.core.compaction.checkpoint import Checkpoint
     from ullage.core.guard.conversation import Conversation
     from ullage.storage import Store
     from ullage.storage.protocol import Checkpoints, Originals
@@ -50,6 +52,9 @@ class Keeping:
     def __init__(self, store: Store, limits: StoreLimits, near: int = MOST) -> None:
         self._store = shelter(store, limits, OPENING)
         self.conversations = WrittenBehind(self._store, replace(limits, most=near))
+        self._checkpoints: Checkpoints = self._store.checkpoints
+        if isinstance(self._store, Shelter):
+            self._checkpoints = OwnCheckpoints(self._store, near)
         self.desk = desk_of(store)
 
     @property
@@ -60,7 +65,7 @@ class Keeping:
     @property
     def checkpoints(self) -> Checkpoints:
         """The records of compactions, the same for all replicas."""
-        return self._store.checkpoints
+        return self._checkpoints
 
     @property
     def originals(self) -> Originals:
@@ -90,6 +95,59 @@ class Keeping:
     def close(self) -> None:
         """Let go of memory; the store is its opener's."""
         self.conversations.close()
+
+
+class OwnCheckpoints(ShelteredCheckpoints):
+    """Checkpoints of the store. A conversation that had none here needs no look into the store.
+
+    That holds as long as it goes on from request to request in this process, and what was made
+    since is in memory. For any thread.
+    """
+
+    def __init__(self, shelter: Shelter, most: int) -> None:
+        super().__init__(shelter)
+        self._most = most
+        self._without: dict[tuple[str, str], int] = {}
+        self._made = 0
+        self._lock = threading.Lock()
+
+    def load(self, scope: str, prefixes: Sequence[str]) -> Checkpoint | None:
+        """Return what holds under the first of `prefixes` that has something, or None."""
+        if self._is_without(scope, prefixes):
+            return None
+        return self._note(scope, prefixes, super().load(scope, prefixes))
+
+    async def aload(self, scope: str, prefixes: Sequence[str]) -> Checkpoint | None:
+        """Do as `load`."""
+        if self._is_without(scope, prefixes):
+            return None
+        return self._note(scope, prefixes, await super().aload(scope, prefixes))
+
+    def _is_without(self, scope: str, prefixes: Sequence[str]) -> bool:
+        """Tell whether the conversation went on from a request that had no checkpoint here."""
+        if self._near.load(scope, prefixes) is not None:
+            return False
+        least = self._made - NEAR  # what was made since then is still in memory
+        known = (self._without.get((scope, prefix), least) for prefix in prefixes[: NEXT + 1])
+        if not any(made > least for made in known):
+            return False
+        self._note(scope, prefixes, None)
+        return True
+
+    def _note(
+        self, scope: str, prefixes: Sequence[str], found: Checkpoint | None
+    ) -> Checkpoint | None:
+        is_away = self._shelter.outage.lasts_s is not None
+        if found is None and not (is_away or self._shelter.is_opening(prefixes)):
+            with self._lock:
+                self._without[scope, prefixes[0]] = self._made
+                if len(self._without) > self._most:
+                    del self._without[next(iter(self._without))]
+        return found
+
+    def _learn(self, found: Checkpoint) -> Checkpoint:
+        self._made += 1
+        return super()._learn(found)
 
 
 class WrittenBehind:

@@ -5,8 +5,12 @@ It sends nothing and hands nothing on.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from ullage.core.errors import ErrorKind
 from ullage.proxy.body import RequestRefused
@@ -83,3 +87,20 @@ def is_compressed(response: Response) -> bool:
 
 def _find_header(response: Response, name: bytes) -> bytes:
     return next((value for key, value in response.headers if key.lower() == name), b"")
+
+
+def parse_object(data: bytes) -> Mapping[str, Any] | None:
+    """Return the fields of an answer, None for one that is no JSON object."""
+    try:
+        value = _parse(data)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, Mapping) else None
+
+
+def _parse(data: bytes) -> Any:
+    """Return JSON as a value; what the quick parser does not take, the lenient one may."""
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return json.loads(data)

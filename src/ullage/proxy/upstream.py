@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import aiohttp
 
+from ullage.begun import Begun
 from ullage.core.errors import ProviderError
 from ullage.transport import Broken, find_proxy, make_tls
 
@@ -25,6 +27,8 @@ SHORT: Final = 8
 """Characters below which a key is a word like others."""
 
 Headers = Sequence[tuple[bytes, bytes]]
+
+Result = TypeVar("Result")
 
 
 class Unreached(ProviderError):  # noqa: N818 - named for what happened
@@ -107,19 +111,24 @@ class AiohttpSender:
         """Send; return when the head is there."""
         first_s, _ = self._patience
         headers = [(k.decode("latin-1"), v.decode("latin-1")) for k, v in what.headers]
+        wait = _Wait()
         try:
-            async with asyncio.timeout(first_s):
-                response = await self._session.request(
+            response = await wait.within(
+                first_s,
+                self._session.request(
                     what.method,
                     _exact(what.url),
                     data=what.body or None,
                     headers=headers,
                     allow_redirects=False,
                     **self._route(what.url),
-                )
+                ),
+            )
             if not 200 <= response.status <= 599:
+                wait.end()
                 response.close()
                 raise UpstreamBroken(f"the upstream answered with the status {response.status}")
+            return _Response(response, self._patience, wait)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise Unreached(f"the upstream cannot be reached: {_describe_error(error)}") from error
         except TimeoutError as error:
@@ -128,7 +137,6 @@ class AiohttpSender:
             raise UpstreamBroken(
                 f"the upstream broke off before it answered: {_describe_error(error)}"
             ) from error
-        return _Response(response, self._patience)
 
     def _route(self, url: str) -> dict[str, Any]:
         """Return by which proxy and with which authorities a URL is reached. Raises Unreached."""
@@ -146,18 +154,21 @@ class AiohttpSender:
 
 
 class _Response:
-    def __init__(self, response: aiohttp.ClientResponse, patience: tuple[float, float]) -> None:
+    def __init__(
+        self, response: aiohttp.ClientResponse, patience: tuple[float, float], wait: _Wait
+    ) -> None:
         self.status = response.status
         self.headers: Headers = response.raw_headers
         self._response = response
         self._patience = patience
+        self._wait = wait
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """Yield the body as it comes."""
         wait_s, idle_s = self._patience
-        wait = _Wait()
+        wait, read = self._wait, self._response.content.readany
         try:
-            while chunk := await wait.within(wait_s, self._response.content.readany):
+            while chunk := await wait.within(wait_s, read()):
                 yield chunk
                 wait_s = idle_s
         except TimeoutError as error:
@@ -169,6 +180,7 @@ class _Response:
 
     async def aclose(self) -> None:
         """Let go: a body read to its end leaves the connection to others, else it is cut."""
+        self._wait.end()
         if self._response.content.at_eof():
             self._response.release()
         else:
@@ -176,10 +188,10 @@ class _Response:
 
 
 class _Wait:
-    """Ends a read that lasts too long.
+    """Ends a wait for a head, or for a piece of a body, that lasts too long.
 
-    One timer serves all reads of a body: it is not set anew with each, but looks, when it rings,
-    until when the one under way may last.
+    One timer serves all of an answer: it is not set anew with each, but looks, when it rings,
+    until when the wait under way may last. What is there already is not waited for.
     """
 
     def __init__(self) -> None:
@@ -189,8 +201,11 @@ class _Wait:
         self._until = math.inf
         self._late = False
 
-    async def within(self, seconds: float, read: Callable[[], Awaitable[bytes]]) -> bytes:
-        """Return what is read; raises TimeoutError after so many seconds."""
+    async def within(self, seconds: float, work: Coroutine[Any, Any, Result]) -> Result:
+        """Return what is waited for; raises TimeoutError after so many seconds."""
+        begun = Begun(work)
+        if begun.is_done:
+            return begun.result
         reader = self._reader = asyncio.current_task()
         assert reader is not None  # noqa: S101 - this is a coroutine, and some task runs it
         others = reader.cancelling()
@@ -198,9 +213,12 @@ class _Wait:
         if self._timer is None or self._timer.when() > self._until:
             self._set(self._until)
         try:
-            return await read()
-        except asyncio.CancelledError:
-            if self._late and reader.uncancel() <= others:
+            result: Result = await begun
+            return result
+        except BaseException as error:
+            self.end()
+            ours = isinstance(error, asyncio.CancelledError) and self._late
+            if ours and reader.uncancel() <= others:
                 raise TimeoutError from None
             raise
         finally:
@@ -256,6 +274,7 @@ def discreet(response: Response, key: str | None) -> Response:
     return _Discreet(response, key.encode("ascii"))
 
 
+@lru_cache(maxsize=256)
 def _exact(url: str) -> Any:
     """Return a URL whose path goes out as it is written."""
     import yarl

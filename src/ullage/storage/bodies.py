@@ -19,13 +19,15 @@ class DamagedRecord(StoreError):  # noqa: N818 - named for what it is
     """Report a record that is not what was written; the store beside it is sound."""
 
 
+_encode: Final = json.JSONEncoder(separators=(",", ":")).encode
+
 SEAL: Final = b"\n#"
 """Stands between JSON, which is on one line, and its hash."""
 
 
 def seal(data: Mapping[str, Any]) -> bytes:
     """Return data as JSON with its hash."""
-    text = json.dumps(data, separators=(",", ":")).encode()
+    text = _encode(data).encode()
     return text + SEAL + _hash(text)
 
 

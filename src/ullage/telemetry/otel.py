@@ -13,7 +13,7 @@ span. The package of the extra `otel` is loaded when spans are first asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -202,15 +202,13 @@ def enable(
     return spans
 
 
-@contextmanager
-def around(host: Host, model: str | None, **facts: Fact) -> Iterator[Open | None]:
+def around(host: Host, model: str | None, **facts: Fact) -> AbstractContextManager[Open | None]:
     """Lend the span of one request where a runtime has spans enabled, None where it has not."""
     spans = find_listener(host, Spans)
-    if spans is None:
-        yield None
-        return
-    with spans.request(model, **facts) as made:
-        yield made
+    return _NO_SPAN if spans is None else spans.request(model, **facts)
+
+
+_NO_SPAN: Final = nullcontext(None)
 
 
 # --- the table ------------------------------------------------------------------------------------

@@ -85,6 +85,7 @@ class Resolver:
         self._found: Flights[Found] = Flights(now)
         self._listed: Flights[Listed] = Flights(now)
         self._said: dict[str, str] = {}
+        self._hosted: dict[str | None, bool] = {}
         self._capped: dict[str, str] = {}
         self._tabled: dict[tuple[str | None, ...], Row] = {}
         self._settled: dict[str, tuple[list[Claim], Window]] = {}
@@ -142,7 +143,12 @@ class Resolver:
 
     def is_hosted(self, question: Question) -> bool:
         """Tell whether a model id means the published model: at a known provider, or no server."""
-        return question.base_url is None or self.listings.is_hosted(question.base_url)
+        url = question.base_url
+        known = self._hosted.get(url)
+        if known is None:
+            known = url is None or self.listings.is_hosted(url)
+            _note_said(self._hosted, url, known)
+        return known
 
     def is_probed(self, question: Question) -> bool:
         """Tell whether the server is asked: by host, not by dialect, and not for an override."""
@@ -464,6 +470,8 @@ class Resolver:
 
     def _listed_claims(self, question: Question) -> tuple[tuple[Claim, ...], str]:
         """Return what listings say of the model, and what is to be complained of."""
+        if self._provider(question) is None:
+            return (), ""  # nobody's listing was asked
         recalled = self._recall_listing(question)
         if recalled is not None:
             return recalled, ""

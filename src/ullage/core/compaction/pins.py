@@ -20,6 +20,8 @@ def read_pins(pins: Any, size: int) -> frozenset[int]:
     Raises ConfigurationError for anything but positions from 0 on: -1 would name another message
     with every turn.
     """
+    if type(pins) is frozenset and not pins:
+        return pins
     if isinstance(pins, str | bytes | Mapping) or not isinstance(pins, Iterable):
         raise ConfigurationError(
             f"pins is a list of positions in messages, such as [0, 3], not {pins!r:.80}"

@@ -118,7 +118,11 @@ def extract_report(response: Any) -> Any:
     Writing out a whole response costs time, and warns where the SDK has put a parsed value into
     it. What reports no usage this way is returned as it is.
     """
-    if isinstance(response, Mapping) or getattr(response, "usage", None) is None:
+    if (
+        type(response) is dict
+        or isinstance(response, Mapping)
+        or getattr(response, "usage", None) is None
+    ):
         return response
     told = {name: getattr(response, name, None) for name in TELLING}
     choices = getattr(response, "choices", None)

@@ -6,7 +6,7 @@ size, and which tiers people were told of. It knows no store and holds no messag
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +19,7 @@ from ullage.core.messages.size import Size
 from ullage.core.tokens.counting import Anchor, Measure, part
 from ullage.core.tokens.evidence import PASSING_S
 from ullage.core.tokens.gauge import Shown
-from ullage.core.values.frozen import replace
+from ullage.core.values.frozen import list_fields, replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -113,7 +113,8 @@ class Conversation:
         That is the process's, and goes along with the next change. Effort that was not spent is
         none.
         """
-        return _list_lasting(self) == _list_lasting(before or Conversation(self.scope, ""))
+        known = (self.scope, *_NEW) if before is None else _list_lasting(before)
+        return _list_lasting(self) == known
 
     def narrow(self, window: Window, now: float) -> Window:
         """Return a window under the bound that is suspected, as long as that was not long ago."""
@@ -126,8 +127,8 @@ class Conversation:
         return {
             **{name: getattr(self, name) for name in _PLAIN},
             "anchor": None if self.anchor is None else [self.anchor.tokens, *self.anchor.raw],
-            "shown": {**asdict(self.shown), "told": sorted(self.shown.told)},
-            "effort": asdict(self.effort),
+            "shown": {**list_fields(self.shown), "told": sorted(self.shown.told)},
+            "effort": list_fields(self.effort),
             "learned": self.learned.to_dict(),
             "version": VERSION,
         }
@@ -180,3 +181,7 @@ def _list_lasting(found: Conversation) -> tuple[Any, ...]:
     effort, shown = found.effort, found.shown
     spent = effort if effort.recoveries or effort.fruitless else None
     return (*_lasting(found), spent, _lasting_shown(shown), shown.told - {"none"})
+
+
+_NEW: Final = _list_lasting(Conversation("", ""))[1:]
+"""What is lasting of a conversation that begins, but for its scope."""

@@ -6,12 +6,12 @@ machine goes on with the same numbers. It knows no store and no clock.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.tokens.calibration import Calibration, Outside, ReportedSize
 from ullage.core.tokens.claim import LEARNED, Claim, acceptable
-from ullage.core.values.frozen import replace
+from ullage.core.values.frozen import alter, list_fields, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -44,16 +44,16 @@ class Learned:
 
     def keep_events(self, claims: Iterable[Claim], now: float) -> Learned:
         """Return this with the events among claims of a window, as of `now`."""
-        heard = tuple(c for c in claims if c.source in LEARNED)
+        heard = tuple([c for c in claims if c.source in LEARNED])
         return self if heard == self.claims else replace(self, claims=heard, at=now)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data that JSON can carry."""
         held = self.calibration
         return {
-            "calibration": None if held is None else asdict(held),
+            "calibration": None if held is None else held.to_dict(),
             "laws": sorted(self.laws),
-            "claims": [asdict(claim) for claim in self.claims],
+            "claims": [list_fields(claim) for claim in self.claims],
             "at": self.at,
         }
 
@@ -96,4 +96,5 @@ def calibrate_meter(meter: Meter, learned: Calibration | None) -> Meter:
     """Return a meter by what reports taught; an exact one needs no lesson."""
     if meter.basis == "exact" or learned is None or not learned.seen:
         return meter
-    return replace(meter, scale=learned.scale, outside=learned.outside, basis="calibrated")
+    known = {"scale": learned.scale, "outside": learned.outside, "basis": "calibrated"}
+    return alter(meter, **known)

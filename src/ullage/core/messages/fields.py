@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import marshal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -69,6 +69,13 @@ def field_of(value: Any, name: str) -> Any:
     if type(value) is dict or isinstance(value, Mapping):  # the first look is the quick one
         return value.get(name)
     return getattr(value, name, None)
+
+
+def is_listed(value: Any) -> bool:
+    """Tell whether a value is a sequence of things, no text and no mapping."""
+    if type(value) is list:
+        return True
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes | Mapping)
 
 
 def as_mapping(value: Any) -> Mapping[str, Any] | None:

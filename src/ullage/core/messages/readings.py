@@ -107,6 +107,7 @@ class Readings:
     def __init__(self, most: int = MOST_BYTES) -> None:
         self._most = most
         self._held: tuple[tuple[Reading, ...], int] = ((), 0)
+        self._marks: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self._held[0])
@@ -144,7 +145,10 @@ class Readings:
         found, longest, step, giver = NOTHING, 0, START, NOTHING
         first = raws[0] if raws else None
         mark = make_mark(first)
-        alike = [r for r in self._held[0] if not mark or r.mark in (mark, 0)]
+        held, marks = self._held[0], self._marks
+        if mark and mark not in marks and 0 not in marks:
+            return _Found(found, longest, longest, step, giver)
+        alike = [r for r in held if not mark or r.mark in (mark, 0)]
         for reading in alike[::-1]:
             if reading.copies[0] != first:
                 continue
@@ -182,6 +186,8 @@ class Readings:
         others = kept[gone:]
         for reading in (*kept[:gone], *(others[-age] for age in OVERTAKEN if age <= len(others))):
             reading.forget_findings()
+        # marks that are a moment older or newer than what is held only cost a reading anew
+        self._marks = (*[reading.mark for reading in others], made.mark)
         self._held = (*others, made), total
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cast
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -164,9 +164,8 @@ class Message:
 
     def forget_findings(self) -> None:
         """Let go of what was worked out of the text: it is worked out again where it is needed."""
-        for key in list(self.memo):
-            if key.startswith(FINDING):
-                self.memo.pop(key, None)
+        for key in [name for name in list(self.memo) if name.startswith(FINDING)]:
+            self.memo.pop(key, None)
 
     @property
     def digest(self) -> bytes:
@@ -294,8 +293,10 @@ class Transcript:
         """Return the position of the task: the first user message, or None without one."""
         done, place = self.memo.get(_TASK, (0, None))
         if place is None and done < len(self.messages):
-            behind = enumerate(self.messages[done:], done)
-            place = next((i for i, m in behind if asks(m)), None)
+            for index in range(done, len(self.messages)):
+                if asks(self.messages[index]):
+                    place = index
+                    break
             self.memo[_TASK] = (len(self.messages), place)
         return cast("int | None", place)
 
@@ -303,8 +304,10 @@ class Transcript:
         """Return the position of the current request: the last user message, or None."""
         done, place = self.memo.get(_REQUEST, (0, None))
         if done < len(self.messages):
-            behind = range(len(self.messages) - 1, done - 1, -1)
-            place = next((i for i in behind if asks(self.messages[i])), place)
+            for index in range(len(self.messages) - 1, done - 1, -1):
+                if asks(self.messages[index]):
+                    place = index
+                    break
             self.memo[_REQUEST] = (len(self.messages), place)
         return cast("int | None", place)
 
@@ -318,10 +321,12 @@ class Transcript:
 
 def asks(message: Message) -> bool:
     """Tell whether a message is a person's turn: role user, more than results, written by them."""
-    if message.role != "user" or summarises(message) or teaches(message):
+    if message.role != "user" or _begins(message, _OURS):
         return False
-    said = (part.kind != "result" and part.answers is None for part in message.parts)
-    return not message.parts or any(said)
+    for part in message.parts:
+        if part.kind != "result" and part.answers is None:
+            return True
+    return not message.parts
 
 
 def teaches(message: Message) -> bool:
@@ -334,7 +339,10 @@ def summarises(message: Message) -> bool:
     return _begins(message, SUMMARY_MARK)
 
 
-def _begins(message: Message, mark: str) -> bool:
+_OURS: Final = (SUMMARY_MARK, SKILL_MARK)
+
+
+def _begins(message: Message, mark: str | tuple[str, ...]) -> bool:
     """Tell whether a message of the user begins with a mark; a tool may say what it likes.
 
     Anthropic's results stand in the user role.

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ullage.core.tokens.counting import Scale
+from ullage.core.values.frozen import list_fields
 
 SANE: Final = (0.3, 5.0)
 """Ratios of reported to counted tokens that a real vocabulary can have: the averages of single
@@ -80,6 +81,11 @@ class Calibration:
         """Whether reports can have taught it: one from a log or a file may say anything."""
         outside = 0.0 if self.outside is None else self.outside.tokens
         return _sane(self.ratio) and 0 <= self.error < inf and 0 <= outside < inf
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data that JSON can carry."""
+        last = None if self.last is None else list_fields(self.last)
+        return {**list_fields(self), "last": last}
 
     def predict(self, content: int, fixed: int) -> float:
         """Return the tokens that a request of these counts is expected to be reported with."""

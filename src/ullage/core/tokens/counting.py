@@ -99,7 +99,7 @@ class Meter:
         object.__setattr__(self, "key", _make_key(self.counter.key, self.framing))
 
 
-@lru_cache(maxsize=256)  # a meter is made anew with each report that calibrates
+@lru_cache(maxsize=256)
 def _make_key(vocabulary: str, framing: Framing) -> str:
     """Return what unscaled sizes are known by."""
     f = framing
@@ -333,10 +333,13 @@ def _measure_new(transcript: Transcript, meter: Meter) -> _Known:
         _count(unseen, meter)
     count_parallel(messages, done, meter)
     sizes = _sizes(messages, done, key, max(replaced - done, 0))
-    # three passes: zip(*sizes) makes an iterator a message, which the garbage collector then walks
-    low, best, edges = (array("q", [size[edge] for size in sizes]) for edge in range(3))
-    total = _sum(known.total, Size(sum(low), sum(best), sum(edges)))
-    known = _Known(total, known.edges + edges, replaced)
+    if len(sizes) == 1:
+        came, edges = sizes[0], array("q", (sizes[0].high,))
+    else:
+        # three passes: zip(*sizes) makes an iterator a message, which the collector then walks
+        low, best, edges = (array("q", [size[edge] for size in sizes]) for edge in range(3))
+        came = Size(sum(low), sum(best), sum(edges))
+    known = _Known(_sum(known.total, came), known.edges + edges, replaced)
     transcript.memo[key] = (len(messages), known)
     return known
 

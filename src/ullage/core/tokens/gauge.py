@@ -50,7 +50,9 @@ class Thresholds:
 
     def tier(self, ratio: float) -> Tier:
         """Return the tier of a ratio; a lower edge belongs to its tier."""
-        reached = sum(ratio >= edge for edge in self._edges())
+        reached = 0
+        for edge in self._edges():
+            reached += ratio >= edge
         return TIERS[reached + (self.advisory is None and reached > 0)]
 
     @property

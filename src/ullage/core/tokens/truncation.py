@@ -174,7 +174,8 @@ def is_edited_by_server(report: Any) -> bool:
     fields = _response(report)
     if fields.get("truncation") == "auto":
         return True
-    managed = as_mapping(fields.get("context_management")) or {}
+    told_of = fields.get("context_management")
+    managed = {} if told_of is None else as_mapping(told_of) or {}
     usage = as_mapping(fields.get("usage")) or fields
     if managed.get("applied_edits") or any(_list_dropped(fields)):
         return True
@@ -195,7 +196,9 @@ def is_unbound(report: Any) -> bool:
 def _list_dropped(fields: Mapping[str, Any]) -> list[Any]:
     """Return why each block of reasoning was dropped."""
     listed = fields.get("input_transformations")
-    told = _list_objects(listed) if listed else ()
+    if not listed:
+        return []
+    told = _list_objects(listed)
     return [entry.get("reason", "") for entry in told if entry.get("type") == "thinking_dropped"]
 
 
@@ -209,8 +212,8 @@ def finish_reason(report: Any) -> str | None:
     fields = _response(report)
     choices = fields.get("choices")
     first = as_mapping(choices[0]) if isinstance(choices, list | tuple) and choices else None
-    incomplete = as_mapping(fields.get("incomplete_details")) or {}
-    if incomplete.get("reason") == "max_output_tokens":
+    details = fields.get("incomplete_details")
+    if details is not None and (as_mapping(details) or {}).get("reason") == "max_output_tokens":
         return "length"
     ended = fields.get("stop_reason") or fields.get("done_reason")
     found = first.get("finish_reason") if first else ended
@@ -220,4 +223,5 @@ def finish_reason(report: Any) -> str | None:
 def _response(report: Any) -> Mapping[str, Any]:
     """Return the fields of a response, also of one in the event that ends a stream."""
     fields = as_mapping(report) or {}
-    return as_mapping(fields.get("response")) or fields
+    inner = fields.get("response")
+    return fields if inner is None else as_mapping(inner) or fields

@@ -11,14 +11,16 @@ from functools import lru_cache
 from itertools import repeat
 from operator import attrgetter, call
 from types import MemberDescriptorType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     Setters = Mapping[str, Callable[[Any, Any], None]]
 
-__all__ = ["replace"]
+__all__ = ["alter", "list_fields", "replace"]
+
+Frozen = TypeVar("Frozen")
 
 
 if TYPE_CHECKING:
@@ -38,6 +40,28 @@ else:
         for name, changed in changes.items():
             setters[name](made, changed)
         return made
+
+
+def alter(value: Frozen, /, **changes: Any) -> Frozen:
+    """Return a value with changes on which nothing rests that is worked out where one is made."""
+    made: Frozen = object.__new__(type(value))
+    for name, held in {**list_fields(value), **changes}.items():
+        object.__setattr__(made, name, held)
+    return made
+
+
+def list_fields(value: Any) -> dict[str, Any]:
+    """Return the fields of a frozen value by name; what they hold is not copied."""
+    kind: Any = type(value)
+    names, read = _find_fields(kind)
+    return dict(zip(names, read(value), strict=True))
+
+
+@lru_cache(maxsize=512)
+def _find_fields(kind: Any) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
+    """Return the names of the fields of a class, two or more, and what reads all of them."""
+    names = tuple(field.name for field in dataclasses.fields(kind))
+    return names, attrgetter(*names)
 
 
 @lru_cache(maxsize=512)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from ullage.core.dialects import names
 from ullage.core.errors import MalformedHistoryError
-from ullage.core.messages.fields import as_text, fingerprint, json_text, mapping
+from ullage.core.messages.fields import as_text, fingerprint, is_listed, json_text, mapping
 from ullage.core.messages.foreign import build_error, show_value
 from ullage.core.messages.media import describe, identity
 from ullage.core.messages.readings import Readings
@@ -73,7 +73,7 @@ class Converse:
 
         Raises MalformedHistoryError naming the position when something is no message at all.
         """
-        if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
+        if not is_listed(messages):
             raise MalformedHistoryError(
                 f"messages must be a list of messages, not {type(messages).__name__}: pass the "
                 'whole history as a list such as [{"role": "user", "content": [{"text": "..."}]}]'

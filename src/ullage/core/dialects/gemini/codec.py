@@ -18,7 +18,7 @@ from typing import Any, Final
 from ullage.core.dialects import names
 from ullage.core.dialects.spelling import find_key, pick_field
 from ullage.core.errors import MalformedHistoryError
-from ullage.core.messages.fields import as_text, fingerprint, json_text, mapping
+from ullage.core.messages.fields import as_text, fingerprint, is_listed, json_text, mapping
 from ullage.core.messages.foreign import build_error, show_value
 from ullage.core.messages.media import describe, identity
 from ullage.core.messages.readings import Readings
@@ -65,7 +65,7 @@ class Gemini:
 
         Raises MalformedHistoryError naming the position when something is no content at all.
         """
-        if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
+        if not is_listed(messages):
             raise MalformedHistoryError(
                 f"contents must be a list of contents, not {type(messages).__name__}: pass the "
                 'whole history as a list such as [{"role": "user", "parts": [{"text": "..."}]}]'

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ullage.core.dialects import names
 from ullage.core.errors import MalformedHistoryError
 from ullage.core.messages import marks, media
-from ullage.core.messages.fields import as_text, json_text, mapping
+from ullage.core.messages.fields import as_text, is_listed, json_text, mapping
 from ullage.core.messages.foreign import build_error, check_shape, show_value
 from ullage.core.messages.readings import Readings
 from ullage.core.messages.transcript import (
@@ -74,7 +74,7 @@ class OpenAIChat:
         Raises MalformedHistoryError naming the position when something is no message at all.
         What is merely out of order (an orphan result) is read; `core.compaction.laws` repairs it.
         """
-        if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
+        if not is_listed(messages):
             raise MalformedHistoryError(
                 f"messages must be a list of messages, not {type(messages).__name__}: pass the "
                 'whole history as a list such as [{"role": "user", "content": "..."}]'

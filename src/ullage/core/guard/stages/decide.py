@@ -13,6 +13,7 @@ from ullage.core.compaction.faults import find_recent_faults, list_faulted
 from ullage.core.compaction.policy import DETERMINISTIC, Policy, Rung
 from ullage.core.compaction.situation import Keep
 from ullage.core.compaction.strategies.strip_media import keep_newest
+from ullage.core.dialects.families import NO_LIMITS
 from ullage.core.guard.stages.measure import count_closing
 from ullage.core.guard.stages.room import has_room, room_needed
 
@@ -167,6 +168,8 @@ def _add_heavy(setup: Setup, measured: Measured, due: Due | None) -> Due | None:
     nothing leaves them, too.
     """
     if not setup.policy.rungs:
+        return due
+    if setup.limits is NO_LIMITS:
         return due
     limits, bound = setup.limits, measured.window.input_tokens
     images, size = limits.find_most_images(bound), limits.size

@@ -9,6 +9,7 @@ from collections.abc import Collection, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ullage.core.compaction import laws
+from ullage.core.dialects.families import NO_LIMITS
 from ullage.core.errors import ContextTooLargeError
 from ullage.core.guard.events import Event, Notice, WindowCramped
 from ullage.core.guard.learning import show
@@ -84,6 +85,8 @@ def prepare_view(setup: Setup, request: Request, made: Made, *, ahead: bool = Fa
 
 def _find_excess(setup: Setup, request: Request, measured: Measured) -> Iterator[Event]:
     """Yield what the provider takes fewer of than the request holds, and nothing can be done."""
+    if setup.limits is NO_LIMITS:
+        return
     listed = request.tools if isinstance(request.tools, list | tuple) else ()
     held = {"messages": len(measured.edited.transcript), "tools": len(listed)}
     for name, most in (("messages", setup.limits.messages), ("tools", setup.limits.tools)):

@@ -1,0 +1,71 @@
+"""Work for an event loop that is begun where it is asked for: what never waits is done at once.
+
+Most of what a request awaits is there already: a store's memory, a client's socket with room. Such
+work needs no timer and no task of its own. It knows no work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any, Generic, TypeVar
+
+Result = TypeVar("Result")
+
+
+class Begun(Generic[Result]):
+    """A coroutine that has run up to its first wait; await it for the rest, once.
+
+    Making it raises what the coroutine raises before it waits.
+    """
+
+    __slots__ = ("_first", "_is_waiting", "_work", "is_done", "result")
+
+    result: Result
+    """What it came to, where it `is_done`."""
+
+    def __init__(self, work: Coroutine[Any, Any, Result]) -> None:
+        self._work = work
+        self.is_done = self._is_waiting = False
+        try:
+            self._first = work.send(None)
+        except StopIteration as done:
+            self.is_done, self.result = True, done.value
+
+    def __await__(self) -> Begun[Result]:
+        """Go on with the coroutine, and return its result."""
+        return self
+
+    def __iter__(self) -> Begun[Result]:
+        return self
+
+    def __next__(self) -> Any:
+        return self.send(None)
+
+    def send(self, value: Any) -> Any:
+        """Return what is waited for next, first what the coroutine waits for already."""
+        if self.is_done:
+            raise StopIteration(self.result)
+        if self._is_waiting:
+            return self._work.send(value)
+        self._is_waiting = True
+        return self._first
+
+    def throw(self, *error: Any) -> Any:
+        """Raise an error where the coroutine waits."""
+        return self._work.throw(*error)
+
+    def close(self) -> None:
+        """End the coroutine where it waits."""
+        self._work.close()
+
+
+async def wait_within(seconds: float | None, work: Coroutine[Any, Any, Result]) -> Result:
+    """Return the result of work; raises TimeoutError where it waits for more than `seconds`."""
+    begun = Begun(work)
+    if begun.is_done:
+        return begun.result
+    import asyncio
+
+    async with asyncio.timeout(seconds):
+        result: Result = await begun
+        return result
