@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 from hypothesis import given
@@ -74,6 +75,14 @@ def test_two_histories_with_one_beginning_are_told_apart() -> None:
     one, other = messages[:6], (*messages[:4], *messages[8:12])
     for told in (one, other, one):
         assert tell(told) == tell_anew(told)
+
+
+def test_what_was_worked_out_stays_in_its_process() -> None:
+    messages = CODEC.read(TALK).messages
+    told = tell(messages)
+    copies = pickle.loads(pickle.dumps(messages))
+    assert copies == messages
+    assert tell(copies) == told
 
 
 def test_what_was_worked_out_goes_with_the_first_message() -> None:

@@ -62,6 +62,10 @@ class _Findings:
         self.results: dict[tuple[int, int], tuple[ResultLine, ...]] = {}
         self.lines: dict[Author, tuple[Sequence[str], tuple[Valued, ...]]] = {}
 
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        """Stay in this process: elsewhere it is worked out again."""
+        return type(None), ()
+
     def is_begun_by(self, rest: tuple[Message, ...]) -> bool:
         """Tell whether these are the messages, and perhaps more behind them."""
         return len(self.rest) <= len(rest) and all(map(is_, self.rest, rest))

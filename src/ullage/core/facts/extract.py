@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import takewhile
+from itertools import filterfalse, takewhile
 from operator import eq
 from typing import Final, NamedTuple
 
@@ -434,12 +434,14 @@ class Folds:
 
     def __init__(self, least: int = LEAST_STEP) -> None:
         self._least = least
+        self._extracts: dict[int, _Extract] = {}
         self._last = _Fold()
         self._ends: tuple[tuple[tuple[int, ...], Facts, tuple[Facts, frozenset[str]]], ...] = ()
 
     def copy(self) -> Folds:
         """Return folds of a history that goes on from this one."""
         made = Folds(self._least)
+        made._extracts = dict(self._extracts)
         made._last, made._ends = self._last, self._ends
         return made
 
@@ -458,14 +460,17 @@ class Folds:
     def _fold(
         self, messages: Sequence[Message], places: Sequence[int], earlier: Facts
     ) -> tuple[Facts, frozenset[str]]:
-        telling = [n for n in places if _extract(messages[n]) is not _NOTHING]
+        extracts = self._extracts
+        for place in filterfalse(extracts.__contains__, places):
+            extracts[place] = _extract(messages[place])
+        telling = [place for place in places if extracts[place] is not _NOTHING]
         stops = self._find_stops(telling, earlier)
         begun, ledger = (stops[-1][0], stops[-1][1].copy()) if stops else (0, _Ledger(earlier))
         step = max(len(telling) // STOPS, self._least)
         for number in range(begun, len(telling)):
             if number > begun and not (number - begun) % step:
                 stops.append((number, ledger.copy()))
-            ledger.take(_extract(messages[telling[number]]))
+            ledger.take(extracts[telling[number]])
         self._last = _Fold(earlier, telling, tuple(stops))
         return ledger.close_books()
 
