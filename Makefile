@@ -178,6 +178,10 @@ gates: setup ## budgets of files and functions, silent excepts, names, leaked pa
 bench: setup ## measure ullage beside its peers, each peer in a venv of its own
 	@$(PY) -m bench $(ARGS)
 
+.PHONY: bench-published
+bench-published: setup ## what is kept of sessions that others published, beside plain rules (three minutes)
+	@$(PY) -m bench.published $(ARGS)
+
 .PHONY: bench-proxy
 bench-proxy: setup ## measure the guard proxy beside a direct call, nginx and LiteLLM's proxy
 	@$(PY) -m bench.proxy $(ARGS)

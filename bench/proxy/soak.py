@@ -4,8 +4,9 @@ Short and long conversations, streams, clients that leave, large bodies for work
 that compacts; most conversations end after a few turns and others take their place, so that every
 cache fills. Memory is that of the proxy's own process (RSS), and of its workers beside it (PSS),
 every five seconds. The slope counts from the moment on at which twice as many conversations were
-begun, and twice as much text was sent for the first time, as the largest caches hold, and at least
-a third of the time is over. It fails over 1 MB an hour. All goes over the loopback, at a bounded
+begun, and twice as much text was sent for the first time, as the largest caches hold, more of the
+conversations are compacted than records of that stand in memory, and at least a third of the time
+is over. It fails over 1 MB an hour. All goes over the loopback, at a bounded
 pace.
 """
 
@@ -28,11 +29,15 @@ import aiohttp
 from bench.proxy.contenders import environment
 from bench.proxy.processes import HOST, PROC, Program, free_port, list_tree, listening
 from bench.proxy.rounds import slope
+from ullage.storage.shelter import NEAR
 
 STEP_S: Final = 5.0
 LIMIT_MB_H: Final = 1.0
 MOST_CONVERSATIONS: Final = 1_000
 """What the caches of conversations hold by default (`serve.cache_conversations`)."""
+
+SHORT_OF: Final = 1.3
+"""Conversations in a small window for each one that is compacted: three in four grow over it."""
 
 MOST_TEXT: Final = 8 * 1024 * 1024
 """Characters that the largest cache of texts holds by default (`serve.cache_bytes`)."""
@@ -70,6 +75,7 @@ class Traffic:
     pace_s: float
     dice: random.Random
     begun: int = 0
+    tight: int = 0
     said: int = 0
     counts: dict[str, int] = field(default_factory=dict)
 
@@ -89,12 +95,16 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Memory in MB some seconds after the start, conversations and characters until then."""
+    """Memory in MB some seconds after the start, conversations and characters until then.
+
+    `tight` are conversations in a small window.
+    """
 
     at_s: float
     rss: float
     children: float
     begun: int
+    tight: int
     said: int
 
 
@@ -104,6 +114,7 @@ async def run_client(traffic: Traffic, session: aiohttp.ClientSession) -> None:
     while True:
         kind = dice.choices(["short", "stream", "long", "tight", "large"], [60, 20, 8, 11, 1])[0]
         traffic.begun += 1
+        traffic.tight += kind == "tight"
         turns = {"short": 1, "stream": 1, "large": 1}.get(kind) or dice.randint(4, 20)
         model = "tight" if kind == "tight" else "soak"
         said = [{"role": "user", "content": traffic.say(LARGE // 5 if kind == "large" else 60)}]
@@ -147,7 +158,8 @@ async def watch_proxy(
         first, *children = list_tree(program.pid)
         held = sum(_read_mb(child, "smaps_rollup", "Pss:") for child in children)
         rss = _read_mb(first, "status", "VmRSS:")
-        samples.append(Sample(round(at, 1), rss, held, traffic.begun, traffic.said))
+        sent = (traffic.begun, traffic.tight, traffic.said)
+        samples.append(Sample(round(at, 1), rss, held, *sent))
         if len(samples) % 12 == 1:
             now = samples[-1]
             print(f"{at / 60:5.1f} min  {now.rss:6.1f} MB  workers {now.children:6.1f} MB  "
@@ -166,6 +178,7 @@ def _read_mb(process: int, file: str, name: str) -> float:
 def is_full(sample: Sample, minutes: float) -> bool:
     """Tell whether every cache was full at a sample."""
     full = sample.begun >= 2 * MOST_CONVERSATIONS and sample.said >= 2 * MOST_TEXT
+    full = full and sample.tight >= SHORT_OF * NEAR
     return full and sample.at_s >= minutes * 60 / 3
 
 

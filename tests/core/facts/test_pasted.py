@@ -253,3 +253,18 @@ def test_who_types_in_small_letters_did_not_write_sentences_with_capitals() -> N
 def test_capitals_alone_are_no_other_hand(text: str) -> None:
     """But another script than the first words have is one, of another kind."""
     assert ("irers must" in drop_quoted(text)) is text.isascii()
+
+
+@pytest.mark.parametrize("name", ["traceback", "diff"])
+def test_a_rule_of_ones_own_behind_what_a_program_made_is_typed(name: str) -> None:
+    mine = "Never show me the whole file again, only the lines that change."
+    assert mine in drop_quoted(f"It fails:\n\n{SHAPES[name]}\n\n{mine}")
+    theirs = "Never show the whole file, only the lines that change."
+    assert theirs not in drop_quoted(f"It fails:\n\n{SHAPES[name]}\n\n{theirs}")
+
+
+def test_a_rule_of_ones_own_behind_a_document_is_typed() -> None:
+    document = "Here it is.\n\n# Errors\n\nline 3 is bad\n\n## Lines\n\nx = 1"
+    mine = "From now on never ask me before you run a command."
+    assert mine in drop_quoted(f"{document}\n\n{mine}")
+    assert "No warranty" not in drop_quoted(f"{document}\n\nNo warranty is given.")

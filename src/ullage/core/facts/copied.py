@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from ullage.core.facts import cues
 from ullage.core.facts.patterns import BeyondAscii
+from ullage.core.facts.sentences import rule
 
 PROOF: Final = 2
 """What traces must weigh behind somebody's own first words."""
@@ -204,10 +205,11 @@ def _ends_lead(line: str) -> bool:
     return line.rstrip(_CLOSERS).endswith((":", "\uff1a"))
 
 
-def find_return(lines: Sequence[str], start: int) -> int:
+def find_return(lines: Sequence[str], start: int, *, made: bool = False) -> int:
     """Return the line at which a person goes on behind what was copied: its last paragraph.
 
-    It asks, or asks for something, in its first sentence, and has no trace in it.
+    It asks, or asks for something, in its first sentence, and has no trace in it. Behind what a
+    program `made`, or a document, it may also be a rule of somebody who speaks of themselves.
     """
     last = len(lines)
     while last > start and not lines[last - 1].strip():
@@ -220,7 +222,13 @@ def find_return(lines: Sequence[str], start: int) -> int:
         return len(lines)
     if any(map(_FIELD.match, lines[first:last])) or any(_find_traces(lines[first:last], 0)):
         return len(lines)
-    return first if _turns_back(told) else len(lines)
+    turns = _turns_back(told) or (made and _rules(told))
+    return first if turns else len(lines)
+
+
+def _rules(told: str) -> bool:
+    """Tell whether words lay down something, and speak of the writer."""
+    return cues.SPEAKERS.search(told.lower()) is not None and rule("prose", told)
 
 
 _SENTENCE: Final = re.compile(r"[^.!?。\uff01\uff1f\n]{2,300}[.!?。\uff01\uff1f]?")

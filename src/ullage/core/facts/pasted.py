@@ -89,9 +89,10 @@ def find_pasted(marked: Sequence[str]) -> frozenset[int]:
     """
     lines = ["" if line == QUOTED else line for line in marked]
     found = {*range(_find_frame(lines), len(lines)), *find_copied(marked)}
-    for begun in (_find_dump(lines), _find_timed(lines), _find_turns(lines)):
+    made = _find_dump(lines)
+    for begun in (made, _find_timed(lines), _find_turns(lines)):
         if begun < len(lines):
-            found.update(range(begun, find_return(lines, begun)))
+            found.update(range(begun, find_return(lines, begun, made=begun == made)))
     if len(lines) > 1:  # these take two lines at least
         for alike in (_NUMBERED, _GREP, _MARGIN):
             found.update(_span(lines, alike, 2))

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from ullage.core.facts.copied import QUOTED
+from ullage.core.facts.copied import QUOTED, find_return
 from ullage.core.facts.pasted import find_pasted
 from ullage.core.facts.stamps import find_stamp
 from ullage.core.messages.transcript import FINDING
@@ -71,6 +71,7 @@ def _mark_origins(text: str, *, person: bool = True) -> bytes:
     closed = {mark[2] for line in lines if (mark := _TAG.match(line)) and mark[1]}
     own = _find_own(lines, closed)
     rest, document = _find_rest(lines), _find_document(lines)
+    back = find_return(lines, document, made=True) if document < len(lines) else len(lines)
     found = bytearray()
     fenced, tag, ruled = False, "", False
     for number, line in enumerate(lines):
@@ -87,7 +88,7 @@ def _mark_origins(text: str, *, person: bool = True) -> bytes:
         elif fenced or tag or ruled or number >= rest:
             found.append(_QUOTED)
         else:
-            found.append(_DOCUMENT if number >= document else _TYPED)
+            found.append(_DOCUMENT if document <= number < back else _TYPED)
     return bytes(_mark_pasted(lines, found) if person else found)
 
 
