@@ -228,3 +228,22 @@ def test_a_task_is_done_only_with_all_its_values():
     assert not same_task(profile("port src/b.py to polars"), task)
     assert not same_task(profile("bake a cake"), profile("write the docs"))
     assert not same_task(profile("bake"), profile("it"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "My mother does not know, and please don't tell her, she has a heart thing.",
+        "By the way I am allergic to glue, so if I ever ask about it keep that in mind.",
+        "She likes tea, but please never send her coffee.",
+        "Meine Schwester weiss es nicht, also bitte nicht darüber reden.",
+        "Ma mère dort mal, n'oublie pas de parler bas.",
+    ],
+)
+def test_a_wish_within_a_story_is_a_rule(text: str) -> None:
+    assert rule("prose", text)
+
+
+def test_a_story_of_such_a_wish_is_none() -> None:
+    assert not rule("prose", "She told me to keep that in mind.")
+    assert not rule("prose", "He said please and thanked us.")

@@ -19,7 +19,7 @@ from ullage.core.compaction.words import Candidate, RestWords, estimate, make_li
 from ullage.core.facts.coverage import Coverage
 from ullage.core.facts.salience import FIRST, WORDS, gives_orders
 from ullage.core.facts.segments import GAP
-from ullage.core.facts.sentences import is_plain_value, rule
+from ullage.core.facts.sentences import grade, is_plain_value, rule
 from ullage.core.facts.sheet import ASSISTANT, HEADINGS, LABELS, TOOL, Facts, quote
 
 if TYPE_CHECKING:
@@ -39,7 +39,10 @@ BESIDE: Final[Mapping[str, float]] = {
 """What facts that are no words may take before people's words, as shares of the room."""
 
 RULES: Final = 0.35
-"""What rules may take before people's other words, as a share of the room."""
+"""What plain rules may take before people's other words, as a share of the room."""
+
+PLAIN: Final = 3
+"""What a sentence's cues of a rule are worth from which on it is plain. Stories have two."""
 
 
 MARGIN: Final = 1.1
@@ -98,8 +101,7 @@ class _Pack:
             if works or name != "failures":  # who only answers tells of failures of others
                 self._take_newest(name, getattr(facts, name), share)
         lines = list(_list_lines(facts, words.said))
-        rules = (line for line in lines if line.section == "constraints" and line.said)
-        self._take_best((r for r in rules if rule("prose", r.text)), RULES)
+        self._take_best(filter(_is_plain_rule, lines), RULES)
         self._take_best(line for line in lines if line.said)
         if self.left > LEAST_LEFT:  # all that people typed, if it fits, before a word of models
             self._take_rest("said", words.rest())
@@ -227,6 +229,12 @@ def _list_lines(facts: Facts, mine: Sequence[Valued]) -> Iterator[Candidate]:
         name = sections.get(number, "said")
         share = CUES.get(name, 1.0) * (STALE if number in stale else 1.0)
         yield make_line(valued, name, share)
+
+
+def _is_plain_rule(line: Candidate) -> bool:
+    """Tell whether a line is a person's rule beyond doubt."""
+    rules = line.section == "constraints" and line.said
+    return rules and rule("prose", line.text) and grade(line.text) >= PLAIN
 
 
 def is_verbatim(line: Candidate) -> bool:

@@ -134,6 +134,22 @@ MATTERS: Final = _any(
 )
 """Worth 2: a feeling, an owner or a state that is a demand between the lines."""
 
+REMINDS: Final = _any(
+    r"(?:keep|bear) (?:(?:all )?th(?:at|is|ese|ose)|it|them) in mind|bear in mind|keep in mind"
+    r"|(?:please|always) remember|remember (?:that|this|it)|(?:do not|don't|dont|never) forget"
+    r"|(?:just )?so you know|for your information|for future reference"
+    r"|note (?:for|to) (?:you|yourself)|remind me (?:if|when|that|of)|hold me to (?:it|that|this)",
+    r"(?:(?<=[,;:(] )|(?<=\band )|(?<=\bbut )|(?<=\bso ))"
+    r"please (?:do not|don't|dont|never|always|no)",
+    r"(?:merk|behalt|notier)\w{0,3} (?:dir|das|es)|denk\w{0,2} (?:bitte )?daran"
+    r"|vergiss (?:\w+ )?nicht|bitte (?:nicht|nie|niemals|kein\w{0,2}|immer)|zur info",
+    r"n'oublie[sz]? pas|garde[rz]? \w+ en tête|retiens|retenez|souviens-toi|notez? bien|pour info",
+    r"tenlo en cuenta|ten (?:en cuenta|presente)|recuérdalo|recuerda que|acuérdate"
+    r"|no (?:lo )?olvides|lembra-te|não (?:te )?esqueças?|tieni (?:presente|a mente)"
+    r"|ricorda(?:ti)? che|non dimenticare",
+)
+"""Worth 5: somebody asks that it be remembered, or lays it down in the middle of a story."""
+
 SAYS_NO: Final = re.compile(
     r"(?:^|, |; |\b(?:pls|please|but|and) )no (?!one\b|i\b|we\b|it\b|that\b|the\b)\w"
     r"|, (?:so )?(?:not?|nothing|none) \w|^not \w"
@@ -388,6 +404,7 @@ WORTH_JOINED: Final[tuple[tuple[re.Pattern[str], int], ...]] = (
     (DISTRIBUTES, 1),
     (HABITS, 1),
     (MATTERS, 2),
+    (REMINDS, 5),
     (PLACES, 1),
     (LATIN, 3),
     (LIMITS_ELSEWHERE, 2),
