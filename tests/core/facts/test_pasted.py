@@ -246,6 +246,8 @@ def test_who_types_in_small_letters_did_not_write_sentences_with_capitals() -> N
         f"The van people wrote\n\n{MINDED}",
         "ok now the rules\n\nhirers must sign. fuel is extra. the van is white. no smoking",
         "ok now the rules\n\nHirers must sign. Fuel is extra.",
+        "my rules are these. i mean them.\n\nHirers must sign. The van is white. It is mine.",
+        "hi again\n\nHirers must sign. Never smoke in it. Always fill it up.",
         "Ilse here. Mind the van\n\nHirers must sign. Fuel is extra. The van is white.",
         "\u597d\u7684\n\nHirers must sign it. Fuel is extra. The van is white.",
     ],
@@ -268,3 +270,19 @@ def test_a_rule_of_ones_own_behind_a_document_is_typed() -> None:
     mine = "From now on never ask me before you run a command."
     assert mine in drop_quoted(f"{document}\n\n{mine}")
     assert "No warranty" not in drop_quoted(f"{document}\n\nNo warranty is given.")
+
+
+@pytest.mark.parametrize(
+    "letter",
+    [
+        "Hi Philippa, the roof is bad. Tenants must keep off the terrace. Regards, Simeon",
+        "Dear customer, your visit is fixed. You must not use the lift. Sign the form.",
+        "Sehr geehrte Frau Wilk, das Dach ist nass. Mieter d\u00fcrfen nie auf das Dach.",
+        "To whom it may concern. The birds must go. Never feed them.",
+    ],
+)
+def test_a_greeting_in_a_later_paragraph_is_somebody_elses(letter: str) -> None:
+    assert (
+        drop_quoted(f"Next one, what does it want?\n\n{letter}") == "Next one, what does it want?\n"
+    )
+    assert drop_quoted(letter) == letter

@@ -17,9 +17,9 @@ from ullage.core.compaction.dropping import drop, free
 from ullage.core.compaction.edits import Clear, Script
 from ullage.core.compaction.packing import is_verbatim, join_lines, list_said
 from ullage.core.compaction.room import gather_gone, name_alone
-from ullage.core.compaction.score import SaidScore
 from ullage.core.compaction.strategies.trim_oldest import STRATEGY
 from ullage.core.compaction.told import ToldWords
+from ullage.core.facts.coverage import Coverage
 from ullage.core.facts.segments import GAP
 from ullage.core.messages.transcript import summarises
 
@@ -37,6 +37,9 @@ SMALL: Final = 600
 SHORT: Final = 32
 """Tokens of a message up to which it stays whole, if it fits: its sentences need each other."""
 
+LEADS: Final = (":", "\uff1a")
+"""How a sentence ends that announces the next one."""
+
 BETTER: Final = 1.1
 """How many times what a block says messages in their places are to say: a block also tells the
 model that something was left out. By hand."""
@@ -45,8 +48,9 @@ model that something was left out. By hand."""
 def keep_in_place(draft: PlanDraft, start: Situation, block: str) -> bool:
     """Keep the messages that say most of people's words, if that is more than with this block.
 
-    Sizes are those at the `start`. Tell whether the plan was changed: then there is room for no
-    more than the name of what was left out.
+    No rule that stands in the block, or in a message beside it, is given up for that. Sizes are
+    those at the `start`. Tell whether the plan was changed: then there is room for no more than
+    the name of what was left out.
     """
     units = _list_loose(draft, start)
     if not units or any(summarises(draft.said[unit.start]) for unit in units):
@@ -58,9 +62,11 @@ def keep_in_place(draft: PlanDraft, start: Situation, block: str) -> bool:
     said = list_said(held.facts, held.words)
     choice.fill(units, said, held.facts.constraints)
     stays = {i for unit in units if unit.start not in draft.script.drops for i in unit}
-    least = sum(line.worth for line in said if line.message in stays)
-    least += SaidScore(held.facts, held.words).judge(block) if block else 0.0
-    if choice.weigh(said) <= least * BETTER:
+    told = Coverage(block)
+    known = [line for line in said if line.message in stays or told.carries(line.text, line.rare)]
+    if any(is_verbatim(line) and not choice.holds(line) for line in known):
+        return False
+    if choice.weigh(said) <= sum(line.worth for line in known) * BETTER:
         return False
     choice.apply(units)
     draft.hold(name_alone(draft))
@@ -110,7 +116,9 @@ class _Choice:
         ranked = sorted(said, key=lambda line: (not is_verbatim(line), line.order, -line.message))
         told = ToldWords()
         for line in ranked:
-            if not told.tells(line.rare) and (self._take(line) or self._take_rule(line, rules)):
+            if told.tells(line.rare) and not is_verbatim(line):
+                continue
+            if self._take(line) or self._take_rule(line, rules):
                 told.note(line.rare)
         for place in dict.fromkeys(line.message for line in ranked):
             self._take_whole(place)
@@ -128,10 +136,12 @@ class _Choice:
         place = line.message
         if place in self.whole:
             return True
+        if line.text.endswith(LEADS):
+            return False  # what it announces would be missing
         chosen = [*self.lines.get(place, ()), line]
         size = self._measure(place, chosen)
         whole = self.start.sizes[place]
-        if size >= whole or (whole <= SHORT and self._take_whole(place)):
+        if size >= whole or (whole <= SHORT and not is_verbatim(line) and self._take_whole(place)):
             return self._take_whole(place)
         more = size - self.taken.get(place, 0)
         if more > self.room:
@@ -165,13 +175,12 @@ class _Choice:
 
     def weigh(self, said: Sequence[Candidate]) -> float:
         """Return the worth of what people said that stays."""
-        told = {(line.message, line.place) for line in chain(*self.lines.values())}
-        stays = self.whole
-        return sum(
-            line.worth
-            for line in said
-            if line.message in stays or (line.message, line.place) in told
-        )
+        return sum(line.worth for line in said if self.holds(line))
+
+    def holds(self, line: Candidate) -> bool:
+        """Tell whether a sentence stays."""
+        chosen = self.lines.get(line.message, ())
+        return line.message in self.whole or any(line.place == other.place for other in chosen)
 
     def apply(self, units: Sequence[Unit]) -> None:
         """Leave out what does not stay, and put the rest back as it was at the start."""

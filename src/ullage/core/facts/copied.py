@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from ullage.core.facts import cues
+from ullage.core.facts.handwriting import SENTENCE, find_minded
 from ullage.core.facts.patterns import BeyondAscii
 from ullage.core.facts.sentences import rule
 
@@ -231,11 +232,8 @@ def _rules(told: str) -> bool:
     return cues.SPEAKERS.search(told.lower()) is not None and rule("prose", told)
 
 
-_SENTENCE: Final = re.compile(r"[^.!?。\uff01\uff1f\n]{2,300}[.!?。\uff01\uff1f]?")
-
-
 def _turns_back(told: str) -> bool:
-    found = _SENTENCE.match(told)
+    found = SENTENCE.match(told)
     if found is None:
         return False
     first = found[0].strip().lower()
@@ -396,6 +394,27 @@ def _find_letter(lines: Sequence[str], opening: int) -> Iterator[Trace]:
             yield Trace(number, "call", 1)
 
 
+def _find_salutation(lines: Sequence[str], opening: int) -> Iterator[Trace]:
+    """Yield paragraphs behind somebody's first words that greet a person in a sentence's midst."""
+    for number in range(max(opening, 1), len(lines)):
+        above = lines[number - 1]
+        if _SALUTATION.match(lines[number]) and (not above.strip() or _ends_lead(above)):
+            yield Trace(number, "salutation", 2)
+
+
+_SALUTATION: Final = re.compile(
+    r"\s{0,3}(?:hi|hello|hey|hiya|dear|good (?:morning|afternoon|evening)|hallo|liebe[rs]?|moin"
+    r"|sehr geehrte[rs]?|guten (?:tag|morgen|abend)|bonjour|bonsoir|salut|ch\u00e8?e?re?s?|hola"
+    r"|buen[oa]s (?:d\u00edas|tardes)|estimad[oa]s?|querid[oa]s?|ol\u00e1|prezad[oa]s?|ciao|gentile"
+    r"|\u0443\u0432\u0430\u0436\u0430\u0435\u043c\w{1,3}|\u0437\u0434\u0440\u0430\u0432\u0441\u0442\u0432\u0443\u0439\u0442\u0435|\u043f\u0440\u0438\u0432\u0435\u0442)"
+    r"(?: [^\s,.!:;]{1,24}){0,4}[,!.:] ?\s?\S"
+    r"|\s{0,3}to whom it (?:may )?concerns?\b"
+    r"|\s{0,3}(?:\u5c0a\u656c\u7684|\u4eb2\u7231\u7684|\u60a8\u597d|\u62dd\u5553|\u304a\u4e16\u8a71\u306b)",
+    re.IGNORECASE,
+)
+"""A greeting that a paragraph begins with, and goes on."""
+
+
 def _is_greeting(line: str) -> bool:
     """Tell whether a line is a few words alone, with an exclamation mark or a comma."""
     few = 0 < len(line.split()) <= 4
@@ -487,28 +506,8 @@ def _count_letters(text: str) -> tuple[int, int]:
 
 
 def _find_hand(lines: Sequence[str], opening: int) -> Iterator[Trace]:
-    """Yield paragraphs whose sentences begin with capitals, behind words that do not.
-
-    Who types in small letters does so to the end; names begin with a capital all the same.
-    """
-    own = _BEGINS.findall(" ".join(lines[:opening]))
-    if not own or own[0].isupper() or sum(map(str.isupper, own)) > 2 * sum(map(str.islower, own)):
-        return
-    for number, line in enumerate(lines[opening:], opening):
-        begins = _BEGINS.findall(line)
-        large = sum(map(str.isupper, begins))
-        if large >= max(HAND, CAPITALS * len(begins)):
-            yield Trace(number, "hand", 2)
-
-
-CAPITALS: Final = 0.8
-"""The share of a paragraph's sentences that begin with a capital where somebody minds them."""
-
-HAND: Final = 3
-"""Sentences of a paragraph by which it is told whether they begin with capitals."""
-
-_BEGINS: Final = re.compile(r"(?:^|(?<=[^\W\d_]{2}[.!?]) )\s*([^\W\d_])")
-"""The first letter of a text, and of each sentence behind another one that ends in a word."""
+    """Yield paragraphs that somebody wrote who minds capitals, behind words of one who does not."""
+    yield from (Trace(number, "hand", 2) for number in find_minded(lines, opening))
 
 
 def _find_wrapped(lines: Sequence[str], opening: int) -> Iterator[Trace]:
@@ -562,6 +561,7 @@ def _find_article(lines: Sequence[str], opening: int) -> Iterator[Trace]:
 _FINDERS: Final = (
     _find_echoes,
     _find_letter,
+    _find_salutation,
     _find_furniture,
     _find_labels,
     _find_links,

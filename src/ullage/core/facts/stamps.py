@@ -9,35 +9,62 @@ from __future__ import annotations
 import re
 from typing import Final
 
+LONGEST: Final = 48
+"""Characters of a time in front of a message at most."""
+
 _BRACKETED: Final = re.compile(
-    r"\s*[\[(\u3010](?!ullage:)(?=[^\])\u3011\n]{0,40}\d)"
-    r"(?:[^\W\d_]{1,12}|\d{1,4}|[ ,.:/+()-]|[\u5e74\u6708\u65e5]){2,24}"
-    r"(?:[\])][:,]?\s+(?=[^\s(])|\u3011\s*(?=\S))"
+    r"\s{0,3}(?:\[(?P<square>[^\]\n]{2,40})\]|\((?P<round>[^)\n]{2,40})\))[:,]?\s{1,3}(?=[^\s(])"
+    r"|\s{0,3}\u3010(?P<lenticular>[^\u3011\n]{2,40})\u3011\s{0,3}(?=\S)"
 )
-_ZONE: Final = r"(?:Z|[+-]\d\d:?\d\d)?"
 _BARE: Final = re.compile(
-    rf"\s*\d{{4}}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:\.\d{{1,6}})?{_ZONE})?\s*[:,|-]?\s+"
-    r"(?=[^\s\d])"
+    r"\s{0,3}\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:\.\d{1,6})?(?:Z|[+-]\d\d:?\d\d)?"
+    r" ?[:,|-]?|[:,|])\s{1,3}(?=[^\s\d])"
+)
+"""A day with an hour behind it, or with a mark: without either the day is what is spoken of."""
+
+_WORD: Final = re.compile(r"[^\W\d_]+")
+_MONTH: Final = (
+    r"(?:jan|feb|mar|m[\u00e4a]r|apr|may|mai|jun|jul|aug|sep|oct|okt|nov|dec|dez|ene|abr|ago|dic"
+    r"|f[\u00e9e]v|avr|jui|ao[\u00fbu]|d[\u00e9e]c|gen|mag|giu|lug|set|ott|\u044f\u043d\u0432"
+    r"|\u0444\u0435\u0432|\u043c\u0430\u0440|\u0430\u043f\u0440|\u043c\u0430[\u044f\u0439]"
+    r"|\u0438\u044e\u043d|\u0438\u044e\u043b|\u0430\u0432\u0433|\u0441\u0435\u043d"
+    r"|\u043e\u043a\u0442|\u043d\u043e\u044f|\u0434\u0435\u043a)[^\W\d_]{0,8}\.?"
 )
 _TIME: Final = re.compile(
-    r"\d:\d\d|\d{1,4}[/.-]\d{1,2}[/.-]|\d\.?\s?[^\W\d_]{3,}|[^\W\d_]{3,}\.?\s\d"
-    r"|\d[\u5e74\u6708\u65e5]"
+    r"\d\d?:\d\d(?!\d)|\d[\u5e74\u6708\u65e5]|(?<![\d.])(?:\d{4}[/.-]\d\d?[/.-]\d\d?"
+    rf"|\d\d?[/.]\d\d?[/.]\d{{4}})(?![\d.])|\b\d\d?(?:st|nd|rd|th)?\.? {_MONTH}|\b{_MONTH} \d",
+    re.IGNORECASE,
 )
+"""An hour, a day with its year, or the day of a month."""
+
+WORDS: Final = 4
+"""Words of a time at most: of the day, the month, the half of the day, the zone."""
+
+LETTERS: Final = 12
+"""Letters of such a word."""
 
 
 def find_stamp(text: str) -> int:
     """Return where the words of a message begin: behind a time in front of them, or at 0.
 
-    In brackets stand a few short words and numbers, which look like a date or an hour; without them
-    the time is written as ISO 8601 has it.
+    In brackets stands what looks like a date or an hour; without them the time is written as
+    ISO 8601 has it.
     """
-    if not text or text.lstrip()[:1] not in _BEGINS:
+    head = text[:LONGEST]
+    if head.lstrip()[:1] not in _BEGINS:
         return 0
-    found = _BRACKETED.match(text)
+    found = _BRACKETED.match(head)
     if found is not None:
-        return found.end() if _TIME.search(found[0]) else 0
-    bare = _BARE.match(text)
+        return found.end() if _is_time(str(found[found.lastgroup or 0])) else 0
+    bare = _BARE.match(head)
     return bare.end() if bare is not None else 0
 
 
 _BEGINS: Final = frozenset("[(\u30100123456789")
+
+
+def _is_time(inside: str) -> bool:
+    words = _WORD.findall(inside)
+    if len(words) > WORDS or any(len(word) > LETTERS for word in words):
+        return False
+    return _TIME.search(inside.strip()) is not None and not inside.startswith("ullage")

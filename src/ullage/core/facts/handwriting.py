@@ -1,0 +1,61 @@
+"""Tell two hands apart by how their sentences begin: with capitals, or with small letters.
+
+It knows one trace of another hand, in any language with capitals; `copied` weighs it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from ullage.core.facts import cues
+from ullage.core.facts.sentences import rule
+
+SENTENCE: Final = re.compile(r"[^.!?。\uff01\uff1f\n]{2,300}[.!?。\uff01\uff1f]?")
+"""A sentence to its end."""
+
+
+def find_minded(lines: Sequence[str], opening: int) -> Iterator[int]:
+    """Yield the paragraphs whose sentences begin with capitals, behind words that do not.
+
+    Who types in small letters does so to the end; names begin with a capital all the same. Rules
+    that somebody says will follow are their own, and so is a paragraph of hardly anything else.
+    """
+    first = " ".join(lines[:opening])
+    own = _BEGINS.findall(first)
+    if not own or own[0].isupper() or sum(map(str.isupper, own)) > 2 * sum(map(str.islower, own)):
+        return
+    if cues.RULE_HEADING.search(first.lower()):
+        return
+    for number, line in enumerate(lines[opening:], opening):
+        begins = _BEGINS.findall(line)
+        large = sum(map(str.isupper, begins))
+        if large >= max(HAND, CAPITALS * len(begins)) and not _lays_down(line):
+            yield number
+
+
+def _lays_down(line: str) -> bool:
+    """Tell whether half of the sentences of a paragraph are rules in the form of commands."""
+    sentences = [sentence.strip() for sentence in SENTENCE.findall(line)]
+    ordered = sum(_COMMAND.match(one) is not None and rule("prose", one) for one in sentences)
+    return 2 * ordered >= len(sentences)
+
+
+_COMMAND: Final = re.compile(
+    r"(?:please|always|never|don't|do not|only|no|use|keep|make|write|answer|reply|ask|avoid|put"
+    r"|run|call|treat|follow|prefer|stay|be|remember|bitte|immer|nie|kein|nur|toujours|jamais|ne"
+    r"|siempre|nunca|no|s\u00f3lo|sempre|non|\u0432\u0441\u0435\u0433\u0434\u0430"
+    r"|\u043d\u0438\u043a\u043e\u0433\u0434\u0430|\u043d\u0435)\b",
+    re.IGNORECASE,
+)
+"""How a command begins, rather than a sentence that says who must do what."""
+
+CAPITALS: Final = 0.8
+"""The share of a paragraph's sentences that begin with a capital where somebody minds them."""
+
+HAND: Final = 3
+"""Sentences of a paragraph by which it is told whether they begin with capitals."""
+
+_BEGINS: Final = re.compile(r"(?:^|(?<=[^\W\d_]{2}[.!?]) )\s*([^\W\d_])")
+"""The first letter of a text, and of each sentence behind another one that ends in a word."""
