@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -105,3 +106,17 @@ def test_a_wait_that_is_closed_closes_the_work() -> None:
     asyncio.run(run())
     with pytest.raises(RuntimeError, match="already"):
         work.send(None)
+
+
+def test_what_is_done_before_the_first_wait_counts() -> None:
+    async def work_and_wait() -> None:
+        time.sleep(0.05)
+        await asyncio.sleep(60)
+
+    async def run() -> float:
+        before = time.monotonic()
+        with pytest.raises(TimeoutError):
+            await wait_within(0.01, work_and_wait())
+        return time.monotonic() - before
+
+    assert asyncio.run(run()) < 30

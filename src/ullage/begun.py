@@ -6,6 +6,7 @@ work needs no timer and no task of its own. It knows no work.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Coroutine
 from typing import Any, Generic, TypeVar
 
@@ -60,12 +61,14 @@ class Begun(Generic[Result]):
 
 
 async def wait_within(seconds: float | None, work: Coroutine[Any, Any, Result]) -> Result:
-    """Return the result of work; raises TimeoutError where it waits for more than `seconds`."""
+    """Return the result of work; raises TimeoutError where it still waits after `seconds`."""
+    before = time.monotonic()
     begun = Begun(work)
     if begun.is_done:
         return begun.result
     import asyncio
 
-    async with asyncio.timeout(seconds):
+    left = None if seconds is None else max(seconds - (time.monotonic() - before), 0.0)
+    async with asyncio.timeout(left):
         result: Result = await begun
         return result

@@ -13,9 +13,9 @@ from tests.support.waiting import eventually
 from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.errors import StoreError
 from ullage.core.guard.conversation import Conversation
-from ullage.proxy.keeping import AT_ONCE, MOST, Keeping, WrittenBehind
+from ullage.proxy.keeping import AT_ONCE, GUESSES, MOST, Keeping, WrittenBehind
 from ullage.storage import MemoryStore, open_store
-from ullage.storage.protocol import STANDARD
+from ullage.storage.protocol import STANDARD, StoreLimits
 from ullage.storage.shelter import NEAR
 from ullage.storage.threaded import checkpoints_of
 
@@ -229,3 +229,26 @@ def test_a_store_that_is_away_tells_of_no_conversation_that_it_has_none(asked: A
     asked.store.checkpoints.load = asked.load  # type: ignore[method-assign]
     asked.store.checkpoints.save(checkpoint("c"))
     eventually(lambda: kept.load("s", ("d", *first)) == checkpoint("c"), within_s=10)
+
+
+def test_the_store_is_asked_again_after_some_requests(asked: Asked) -> None:
+    """A replica that answered one of two retries may have written one meanwhile."""
+    kept = Keeping(asked.store, STANDARD).checkpoints
+    prefixes: tuple[str, ...] = ("c", "b", "a")
+    assert kept.load("s", prefixes) is None
+    asked.store.checkpoints.save(checkpoint("b"))
+    for number in range(GUESSES):
+        prefixes = (str(number), *prefixes)
+        assert kept.load("s", prefixes) is None
+    prefixes = ("now", *prefixes)
+    assert kept.load("s", prefixes) == checkpoint("b")
+
+
+def test_a_small_memory_is_trusted_no_further_than_it_reaches(asked: Asked) -> None:
+    kept = Keeping(asked.store, StoreLimits(most=5)).checkpoints
+    first = ("c", "b", "a")
+    assert kept.load("s", first) is None
+    for number in range(5):
+        kept.save(checkpoint(f"other {number}"))
+    assert kept.load("s", ("d", *first)) is None
+    assert asked.prefixes == [first, ("d", *first)]

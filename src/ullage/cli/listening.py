@@ -172,8 +172,10 @@ class Bounded(HttpToolsProtocol):
         """Read; what is of no body counts until a head is whole."""
         self._unread += len(data)
         self._is_reading, self._told = True, False
-        super().data_received(data)
-        self._is_reading = False
+        try:
+            super().data_received(data)
+        finally:
+            self._is_reading = False
         if self.transport.is_closing():
             return
         if self._told:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from ullage.core.guard.request import OPENING
 from ullage.storage import MemoryStore, StoreLimits
-from ullage.storage.shelter import NEAR, Shelter, ShelteredCheckpoints, shelter
+from ullage.storage.shelter import Shelter, ShelteredCheckpoints, shelter
 from ullage.storage.threaded import conversations_of, desk_of, save_together
 
 if TYPE_CHECKING:
@@ -97,17 +97,22 @@ class Keeping:
         self.conversations.close()
 
 
+GUESSES: Final = 8
+"""Requests of a conversation for which the store is not asked, one behind the other."""
+
+
 class OwnCheckpoints(ShelteredCheckpoints):
     """Checkpoints of the store. A conversation that had none here needs no look into the store.
 
     That holds as long as it goes on from request to request in this process, and what was made
-    since is in memory. For any thread.
+    since is in memory; after `GUESSES` requests the store is asked all the same, since another
+    replica may have answered one of them. For any thread.
     """
 
     def __init__(self, shelter: Shelter, most: int) -> None:
         super().__init__(shelter)
         self._most = most
-        self._without: dict[tuple[str, str], int] = {}
+        self._without: dict[tuple[str, str], tuple[int, int]] = {}
         self._made = 0
         self._lock = threading.Lock()
 
@@ -127,26 +132,28 @@ class OwnCheckpoints(ShelteredCheckpoints):
         """Tell whether the conversation went on from a request that had no checkpoint here."""
         if self._near.load(scope, prefixes) is not None:
             return False
-        least = self._made - NEAR  # what was made since then is still in memory
-        known = (self._without.get((scope, prefix), least) for prefix in prefixes[: NEXT + 1])
-        if not any(made > least for made in known):
+        least = self._made - self._near.most  # what was made since then is still in memory
+        known = (self._without.get((scope, prefix)) for prefix in prefixes[: NEXT + 1])
+        guesses = [n for made, n in filter(None, known) if made > least]
+        if not guesses or min(guesses) >= GUESSES:
             return False
-        self._note(scope, prefixes, None)
+        self._note(scope, prefixes, None, min(guesses) + 1)
         return True
 
     def _note(
-        self, scope: str, prefixes: Sequence[str], found: Checkpoint | None
+        self, scope: str, prefixes: Sequence[str], found: Checkpoint | None, guesses: int = 0
     ) -> Checkpoint | None:
         is_away = self._shelter.outage.lasts_s is not None
         if found is None and not (is_away or self._shelter.is_opening(prefixes)):
             with self._lock:
-                self._without[scope, prefixes[0]] = self._made
+                self._without[scope, prefixes[0]] = (self._made, guesses)
                 if len(self._without) > self._most:
                     del self._without[next(iter(self._without))]
         return found
 
     def _learn(self, found: Checkpoint) -> Checkpoint:
-        self._made += 1
+        with self._lock:
+            self._made += 1
         return super()._learn(found)
 
 

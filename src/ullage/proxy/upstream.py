@@ -209,11 +209,13 @@ class _Wait:
         reader = self._reader = asyncio.current_task()
         assert reader is not None  # noqa: S101 - this is a coroutine, and some task runs it
         others = reader.cancelling()
-        self._until = self._loop.time() + seconds
+        self._until, self._late = self._loop.time() + seconds, False
         if self._timer is None or self._timer.when() > self._until:
             self._set(self._until)
         try:
             result: Result = await begun
+            if self._late:  # the work had done before it heard that it was to end
+                reader.uncancel()
             return result
         except BaseException as error:
             self.end()

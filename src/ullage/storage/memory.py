@@ -42,7 +42,7 @@ class _Recent(Generic[Key, Record]):
         ttl_s: float = STANDARD.ttl_s,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._most, self._ttl_s, self._now = most, ttl_s, now
+        self.most, self._ttl_s, self._now = most, ttl_s, now
         self._kept: OrderedDict[Key, Record] = OrderedDict()
         self._used: dict[Key, float] = {}
         self._lock = threading.Lock()
@@ -102,7 +102,7 @@ class _Recent(Generic[Key, Record]):
             self._forget(oldest)
 
     def _over(self) -> bool:
-        return len(self._kept) > self._most
+        return len(self._kept) > self.most
 
     def _forget(self, key: Key) -> Record:
         del self._used[key]
