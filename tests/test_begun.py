@@ -110,7 +110,9 @@ def test_a_wait_that_is_closed_closes_the_work() -> None:
 
 def test_what_is_done_before_the_first_wait_counts() -> None:
     async def work_and_wait() -> None:
-        time.sleep(0.05)
+        until = time.monotonic() + 0.05
+        while time.monotonic() < until:
+            pass
         await asyncio.sleep(60)
 
     async def run() -> float:

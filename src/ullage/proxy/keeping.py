@@ -135,9 +135,9 @@ class OwnCheckpoints(ShelteredCheckpoints):
         least = self._made - self._near.most  # what was made since then is still in memory
         known = (self._without.get((scope, prefix)) for prefix in prefixes[: NEXT + 1])
         guesses = [n for made, n in filter(None, known) if made > least]
-        if not guesses or min(guesses) >= GUESSES:
+        if not guesses or guesses[0] >= GUESSES:
             return False
-        self._note(scope, prefixes, None, min(guesses) + 1)
+        self._note(scope, prefixes, None, guesses[0] + 1)
         return True
 
     def _note(
