@@ -237,6 +237,7 @@ def test_who_types_in_small_letters_did_not_write_sentences_with_capitals() -> N
     told = drop_quoted(f"ok the van people wrote\n\n{MINDED}\n\nwe skip the insurance")
     assert told == "ok the van people wrote\n\nwe skip the insurance"
     assert "Hirers" not in drop_quoted(f"good. Hebden next\n\n{MINDED}")
+    assert "we skip" in drop_quoted(f"ok they wrote\n\n{MINDED}\n\nwe skip the insurance\n\n\n")
     assert "we drive" in drop_quoted(f"fine\n\n{MINDED}\n\nwe drive at noon and park behind")
 
 

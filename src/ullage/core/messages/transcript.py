@@ -329,11 +329,6 @@ def asks(message: Message) -> bool:
     return not message.parts
 
 
-def teaches(message: Message) -> bool:
-    """Tell whether a message is the text of a skill."""
-    return _begins(message, SKILL_MARK)
-
-
 def summarises(message: Message) -> bool:
     """Tell whether a message is a summary that stands for messages left out."""
     return _begins(message, SUMMARY_MARK)
