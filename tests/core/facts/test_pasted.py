@@ -287,3 +287,15 @@ def test_a_greeting_in_a_later_paragraph_is_somebody_elses(letter: str) -> None:
         drop_quoted(f"Next one, what does it want?\n\n{letter}") == "Next one, what does it want?\n"
     )
     assert drop_quoted(letter) == letter
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        "Hey, one more thing: never touch the roof.",
+        "hey can you also never touch the roof, please.",
+        "Hello again! Never touch the roof.",
+    ],
+)
+def test_a_greeting_without_a_name_is_ones_own(own: str) -> None:
+    assert "never touch the roof" in drop_quoted(f"The plan is good.\n\n{own}").lower()

@@ -212,12 +212,7 @@ def find_return(lines: Sequence[str], start: int, *, made: bool = False) -> int:
     It asks, or asks for something, in its first sentence, and has no trace in it. Behind what a
     program `made`, or a document, it may also be a rule of somebody who speaks of themselves.
     """
-    last = len(lines)
-    while last > start and not lines[last - 1].strip():
-        last -= 1
-    first = last
-    while first > start and lines[first - 1].strip():
-        first -= 1
+    first, last = _find_last(lines, start)
     told = " ".join(lines[first:last])
     if first <= start or not any(map(str.strip, lines[:start])) or len(told) > BACK_MOST:
         return len(lines)
@@ -256,14 +251,20 @@ def _treats(told: str) -> bool:
 
 def _find_own_hand(lines: Sequence[str], start: int) -> int:
     """Return the line at which somebody who begins in small letters goes on: the last paragraph."""
+    first, last = _find_last(lines, start)
+    told = " ".join(lines[first:last]).lstrip()
+    return first if first > start + 1 and told[:1].islower() and len(told) <= BACK_MOST else last
+
+
+def _find_last(lines: Sequence[str], start: int) -> tuple[int, int]:
+    """Return where the last paragraph behind a line begins and ends."""
     last = len(lines)
     while last > start and not lines[last - 1].strip():
         last -= 1
     first = last
     while first > start and lines[first - 1].strip():
         first -= 1
-    told = " ".join(lines[first:last]).lstrip()
-    return first if first > start + 1 and told[:1].islower() and len(told) <= BACK_MOST else last
+    return first, last
 
 
 # ── the traces ──────────────────────────────────────────────────────────────────────────────────
@@ -407,12 +408,13 @@ _SALUTATION: Final = re.compile(
     r"|sehr geehrte[rs]?|guten (?:tag|morgen|abend)|bonjour|bonsoir|salut|ch\u00e8?e?re?s?|hola"
     r"|buen[oa]s (?:d\u00edas|tardes)|estimad[oa]s?|querid[oa]s?|ol\u00e1|prezad[oa]s?|ciao|gentile"
     r"|\u0443\u0432\u0430\u0436\u0430\u0435\u043c\w{1,3}|\u0437\u0434\u0440\u0430\u0432\u0441\u0442\u0432\u0443\u0439\u0442\u0435|\u043f\u0440\u0438\u0432\u0435\u0442)"
-    r"(?: [^\s,.!:;]{1,24}){0,4}[,!.:] ?\s?\S"
+    r" (?:(?-i:[^\W\d_a-z\u00df-\u00ff\u0430-\u044f])[^\s,.!:;]{0,24}|all|team|customer|sir|madam"
+    r"|colleagues?|residents?|neighbou?rs?)(?: [^\s,.!:;]{1,24}){0,3}[,!.:] ?\s?\S"
     r"|\s{0,3}to whom it (?:may )?concerns?\b"
     r"|\s{0,3}(?:\u5c0a\u656c\u7684|\u4eb2\u7231\u7684|\u60a8\u597d|\u62dd\u5553|\u304a\u4e16\u8a71\u306b)",
     re.IGNORECASE,
 )
-"""A greeting that a paragraph begins with, and goes on."""
+"""A greeting of somebody by name that a paragraph begins with, and goes on."""
 
 
 def _is_greeting(line: str) -> bool:
