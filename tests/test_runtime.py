@@ -119,7 +119,7 @@ def test_an_exact_vocabulary_is_not_bent_by_what_was_reported(runtime) -> None:
 def test_what_stands_outside_the_messages_is_learned_apart(runtime) -> None:
     question = Question("m", "http://127.0.0.1:1/v1")
     for content in range(1000, 13_000, 1000):
-        runtime.learn(question, ReportedSize(700 + content, content, 3))
+        runtime.learn(question, ReportedSize(700 + content, content, 3, (1700, 1000)))
     body = Measurable([{"role": "user", "content": "word " * 2000}])
     measured = runtime.measure(question, OpenAIChat().read(body.messages), body)
     assert measured.fixed.best == 3
@@ -134,7 +134,7 @@ def test_a_first_report_that_no_vocabulary_explains_calibrates_nothing_yet(runti
     question = Question("m", "http://127.0.0.1:1/v1")
     runtime.learn(question, ReportedSize(3000, 90, 10))
     assert runtime.meter(question).basis == "estimate"
-    runtime.learn(question, ReportedSize(3600, 590, 10))
+    runtime.learn(question, ReportedSize(3600, 590, 10, (3000, 90)))
     assert runtime.meter(question).basis == "calibrated"
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -167,7 +166,7 @@ def _at(entry: tuple[str, Learned]) -> float:
 
 
 def _write_down(learned: Learned) -> dict[str, Any] | None:
-    return None if learned.calibration is None else asdict(learned.calibration)
+    return None if learned.calibration is None else learned.calibration.to_dict()
 
 
 def _read(data: Mapping[str, Any]) -> tuple[dict[str, Learned], dict[str, float]]:

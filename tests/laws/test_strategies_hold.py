@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -302,3 +303,33 @@ def test_a_strategy_that_always_runs_does_so_where_the_target_is_met_without_it(
     seen.clear()
     run(talk(), Order(900, 200, ("trim_oldest", Strategy("mine", watch, always=True))))
     assert any(over <= 0 for over in seen)
+
+
+SECRET = "s3cr3t-Wombat-77"
+
+
+def _hide(situation: Situation) -> Script:
+    """Put a mark in the place of each text with the secret in it."""
+    return Script.of(
+        Clear(index, part, -1, piece.text.replace(SECRET, "(hidden)"))
+        for index, message in enumerate(situation.transcript.messages)
+        for part, piece in enumerate(message.parts)
+        if SECRET in piece.text and index not in situation.pins
+    )
+
+
+@pytest.mark.parametrize("target", range(300, 1_501, 100))
+@pytest.mark.parametrize("carry", [0.0, 1.0])
+def test_what_a_strategy_hides_comes_back_nowhere(target: int, carry: float) -> None:
+    history = talk()
+    for place in (4, 22, 40, 58):
+        said = f"The password of the staging server is {SECRET}, never share it with support."
+        history[place] = {"role": "user", "content": said}
+    result = f"password: {SECRET}\n" * 3 + "line of a log\n" * 40
+    call = {"id": "c1", "type": "function", "function": {"name": "run", "arguments": "{}"}}
+    asked = {"role": "assistant", "content": None, "tool_calls": [call]}
+    history[30:30] = [asked, {"role": "tool", "tool_call_id": "c1", "content": result}]
+    mine = Strategy("hide", _hide, drops=False, always=True)
+    made = run(history, Order(target, 200, (mine, "clear", "trim_oldest"), carry=carry))
+    assert (made.flaws, made.changed) == ((), True)
+    assert SECRET not in json.dumps(made.edited.transcript.raws)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from tests.proxy.rounds import bodies as sent_bodies
 from tests.proxy.rounds import body as bare_body
@@ -38,6 +40,7 @@ from tests.support.waiting import eventually
 from ullage.config.serving import ModelRule, Upstream
 from ullage.proxy import exchange, far, guarding, workers
 from ullage.proxy.steering import Steering, digest_conversation, digest_message, make_whom
+from ullage.proxy.workers import Worker, WorkerLost
 from ullage.storage import MemoryStore
 from ullage.storage.sqlite import SqliteStore
 
@@ -218,6 +221,29 @@ def test_a_worker_that_was_killed_costs_one_more_try_and_loses_nothing() -> None
         one, two = asked(server)
         assert one.body == two.body
         assert pids(proxy) != [pid]
+
+
+def test_a_worker_whose_pipe_closed_just_now_is_lost_and_raises_nothing_else() -> None:
+    """The loop closes the pipe of a process that ended before anybody is told of its end."""
+
+    async def talk() -> None:
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec("sleep", "30", stdin=pipe, stdout=pipe)
+        worker = Worker(process, {}, lambda: None, 1)
+        assert process.stdin is not None
+        process.stdin.transport.abort()
+        await asyncio.sleep(0.05)
+        before = worker.is_lost
+        worker.note("drop", 1)
+        assert (before, worker.is_lost) == (False, True)
+        with pytest.raises(WorkerLost):
+            await worker.run("drop", 1)
+        await worker.wait()
+        process._transport.close()  # type: ignore[attr-defined]  # nobody else closes its output
+        await asyncio.sleep(0)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(talk())
 
 
 def test_a_worker_that_gives_no_sign_of_life_is_killed_and_the_request_goes_out_as_it_came(

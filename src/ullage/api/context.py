@@ -418,13 +418,20 @@ def calibrate_meter(meter: Meter, subject: Subject) -> Meter:
     measured = measure(subject.transcript, meter, system=subject.system, tools=subject.tools)
     sums = prefix_sums([size.best for size in measured.sizes])
     held: Calibration | None = None
+    before: dict[int, tuple[int, int]] = {}
     for span in told:
         if span.tokens is not None and span.model == told[-1].model:
             content = sums[span.stop] - sums[span.start]
-            held = learn(held, ReportedSize(span.tokens, content, measured.fixed.best))
-    if held is None or held.outside is None:
+            last = before.get(span.start)
+            held = learn(held, ReportedSize(span.tokens, content, measured.fixed.best, last))
+            before[span.start] = (span.tokens, content)
+    if held is None or held.seen < ENOUGH_TOLD:
         return meter
-    return replace(meter, scale=held.scale, basis="calibrated", outside=held.outside)
+    return replace(meter, scale=held.scale, basis="calibrated", outside=held.counted_outside)
+
+
+ENOUGH_TOLD: Final = 2
+"""Reports of a session from which on the ratio of its model is told from what stands outside."""
 
 
 def strip_window_mark(model: str | None) -> str | None:

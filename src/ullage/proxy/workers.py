@@ -137,8 +137,12 @@ class Worker:
     def send(self, frame: Any) -> None:
         """Send a frame; what a worker that is gone is sent is dropped."""
         assert self._process.stdin is not None  # noqa: S101 - it was begun with a pipe
-        if not self.is_lost:
+        if self.is_lost:
+            return
+        try:
             self._process.stdin.write(pack(frame))
+        except (OSError, RuntimeError):  # it ended just now, and its pipe is closed (uvloop)
+            self.kill()
 
     def retire(self) -> None:
         """Let it end when its work is done."""

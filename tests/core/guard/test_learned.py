@@ -16,16 +16,16 @@ from ullage.core.errors import ContextTooLargeError, ErrorKind
 from ullage.core.guard import machine
 from ullage.core.guard.conversation import Conversation
 from ullage.core.guard.events import CompactionFailed
-from ullage.core.guard.learned import NOTHING, Learned
+from ullage.core.guard.learned import NOTHING, Learned, read_calibration
 from ullage.core.guard.recovery import recover
 from ullage.core.guard.request import Prepared, Request
-from ullage.core.tokens.calibration import Calibration, Outside, ReportedSize
+from ullage.core.tokens.calibration import Calibration, Outside, Variances
 from ullage.core.tokens.claim import Claim
 from ullage.core.tokens.counting import Scale
 from ullage.core.tokens.evidence import PASSING_S
 from ullage.core.tokens.window import Window
 
-CALIBRATION = Calibration(1.3, Outside(40, 55.5), 0.02, 3, ReportedSize(900, 700, 40))
+CALIBRATION = Calibration(1.3, Outside(40, 55.5), 0.02, 3, Variances(0.01, -2.5, 900.0))
 REFUSAL = Claim("total", 4096, "refusal", "http://h", 5.0, 0.9, exchange="e")
 ANSWER = Claim("total", 900, "answer", "http://h", 6.0, exchange="f")
 WHOLE = Learned(CALIBRATION, frozenset({"whole_loops", "alternation"}), (REFUSAL, ANSWER), 7.0)
@@ -49,6 +49,14 @@ def test_a_conversation_that_was_stored_before_knows_nothing_of_its_model() -> N
     del data["learned"]
     del data["suspect"]
     assert Conversation.from_dict(data) == Conversation("s", "p")
+
+
+def test_a_calibration_of_reports_of_two_conversations_is_left_out() -> None:
+    data = CALIBRATION.to_dict()
+    assert read_calibration(data) == CALIBRATION
+    older = {**data, "last": {"reported": 9, "content": 8, "fixed": 1}}
+    assert read_calibration({**older, "error": 0.06}) is None
+    assert read_calibration(older) == CALIBRATION, "it was right"
 
 
 @pytest.mark.parametrize(

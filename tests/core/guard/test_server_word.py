@@ -16,7 +16,7 @@ from ullage.core.guard import machine as guard
 from ullage.core.guard.events import CompactionFailed, WindowCramped
 from ullage.core.guard.request import Need, NeedSave, NeedServerCount, Prepared, Request, Setup
 from ullage.core.messages.size import Size
-from ullage.core.tokens.calibration import Calibration, ReportedSize, learn
+from ullage.core.tokens.calibration import ReportedSize, learn
 from ullage.core.tokens.counting import Anchor, Meter, Scale, measure
 from ullage.core.tokens.sections import count_sections
 
@@ -182,8 +182,9 @@ def test_what_a_server_adds_or_leaves_out_stands_outside_the_messages() -> None:
 
 def test_a_server_that_leaves_tools_out_is_learned_from_the_second_report_on() -> None:
     held = learn(None, ReportedSize(1100, 1000, 9000))
-    assert held == Calibration(1.0, last=ReportedSize(1100, 1000, 9000))
-    held = learn(held, ReportedSize(2200, 2000, 9000))
+    assert held is not None
+    assert held.seen == 0
+    held = learn(held, ReportedSize(2200, 2000, 9000, (1100, 1000)))
     assert held is not None
     assert held.predict(3000, 9000) == pytest.approx(3300, rel=0.02)
     assert learn(None, ReportedSize(100, 1000, 10)) is None

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -20,7 +25,11 @@ from ullage.core.tokens.calibration import (
 
 RATIOS = st.floats(0.6, 3.0)
 READINGS = st.builds(
-    ReportedSize, st.integers(0, 500_000), st.integers(0, 200_000), st.integers(0, 20_000)
+    ReportedSize,
+    st.integers(0, 500_000),
+    st.integers(0, 200_000),
+    st.integers(0, 20_000),
+    st.none() | st.tuples(st.integers(0, 500_000), st.integers(0, 200_000)),
 )
 GROWTH = st.lists(st.integers(250, 4000), min_size=12, max_size=20)
 """What a conversation grows by between two reports, in counted tokens."""
@@ -28,10 +37,12 @@ GROWTH = st.lists(st.integers(250, 4000), min_size=12, max_size=20)
 
 def course(ratio: float, overhead: float, fixed: int, growth: list[int]) -> list[ReportedSize]:
     """Return the reports of a server that takes `overhead` tokens for what stands outside."""
-    content, readings = 0, []
+    content, readings = 0, list[ReportedSize]()
     for grown in growth:
         content += grown
-        readings.append(ReportedSize(round(overhead + ratio * content), content, fixed))
+        reading = ReportedSize(round(overhead + ratio * content), content, fixed)
+        before = (readings[-1].reported, readings[-1].content) if readings else None
+        readings.append(replace(reading, before=before))
     return readings
 
 
@@ -45,7 +56,7 @@ def taught(readings: list[ReportedSize]) -> Calibration:
 
 def test_the_first_reading_gives_the_ratio_of_the_whole_and_a_wide_band():
     learned = taught([ReportedSize(1500, 900, 100)])
-    assert (learned.ratio, learned.outside, learned.seen) == (1.5, None, 1)
+    assert (learned.ratio, learned.outside, learned.seen) == (1.5, (100, 150.0), 1)
     width = WIDEST - (WIDEST - NARROWEST) / STEADY
     assert learned.scale.low == pytest.approx(1.5 * (1 - width))
     assert learned.scale.high == pytest.approx(1.5 * (1 + width))
@@ -53,15 +64,14 @@ def test_the_first_reading_gives_the_ratio_of_the_whole_and_a_wide_band():
 
 def test_a_first_report_of_a_few_words_gives_no_ratio():
     """A template that leaves a tool out makes a third of a small prompt, and of nothing else."""
-    first = learn(None, ReportedSize(51, 20, 130))
-    assert first is not None
-    assert (first.ratio, first.seen) == (1.0, 0)
-    again = learn(first, ReportedSize(60, 28, 130))
-    assert again is not None
-    assert again.seen == 0
-    grown = learn(again, ReportedSize(1_060, 1_028, 130))
+    few = taught([ReportedSize(51, 20, 130), ReportedSize(60, 28, 130, (51, 20))])
+    assert few.seen == 0
+    assert few.ratio == pytest.approx(1.0, rel=0.01)
+    grown = learn(few, ReportedSize(1_060, 1_028, 130, (60, 28)))
     assert grown is not None
-    assert (grown.seen, grown.ratio, grown.outside) == (1, 1.0, (130, 32.0))
+    assert grown.seen == 1
+    assert grown.ratio == pytest.approx(1.0, rel=0.01)
+    assert grown.outside == pytest.approx((130, 32.0), rel=0.05)
 
 
 def test_two_reports_of_one_growing_conversation_tell_content_and_the_rest_apart():
@@ -80,7 +90,8 @@ def test_a_ratio_and_an_overhead_are_learned_to_within_the_band(
     assert learned.scale.low <= ratio <= learned.scale.high
     grown = readings[-1].content + 1000
     expected = learned.predict(grown, fixed)
-    assert expected == pytest.approx(ratio * grown + overhead, rel=NARROWEST)
+    # tools that a server leaves out outweigh what is told of them in twelve short turns
+    assert expected == pytest.approx(ratio * grown + overhead, rel=2 * NARROWEST)
 
 
 @given(RATIOS, st.lists(st.tuples(st.integers(500, 90_000), st.integers(3, 900)), min_size=1))
@@ -102,7 +113,7 @@ def test_no_reading_whatever_leads_out_of_what_a_vocabulary_can_have(readings: l
         if learned is None:
             continue
         assert SANE[0] - 1e-9 <= learned.ratio <= SANE[1] + 1e-9
-        assert learned.outside is None or learned.outside.tokens >= 0
+        assert learned.counted_outside is None or learned.counted_outside.tokens >= 0
         scale = learned.scale
         assert 0 < scale.low < scale.best < scale.high
         width = scale.high / scale.best - 1
@@ -110,41 +121,14 @@ def test_no_reading_whatever_leads_out_of_what_a_vocabulary_can_have(readings: l
         assert width >= min(3 * learned.error, WORST) - 1e-9
 
 
-@given(st.lists(READINGS, max_size=6), st.integers(1, 90_000), st.floats(0, 50))
-def test_an_insane_reading_changes_nothing(
-    readings: list[ReportedSize], counted: int, ratio: float
-):
-    reported = round(ratio * counted)
-    assume(not SANE[0] <= reported / counted <= SANE[1])
-    learned = None
-    for reading in readings:
-        learned = learn(learned, reading)
-    after = learn(learned, ReportedSize(reported, 0, counted))
-    assume(learned is None or learned.last is None or learned.last.fixed != counted)
-    if learned is None:
-        assert after is None or after.seen == 0
-    else:
-        assert after is learned
-
-
 def test_an_overhead_that_outweighs_the_first_messages_is_told_by_the_second_report():
-    first = learn(None, ReportedSize(3000, 90, 10))
-    assert first is not None
+    first = taught([ReportedSize(3000, 90, 10)])
     assert first.seen == 0
-    second = learn(first, ReportedSize(3000 + 600, 590, 10))
+    second = learn(first, ReportedSize(3000 + 600, 590, 10, (3000, 90)))
     assert second is not None
     assert second.seen == 1
-    assert second.ratio == pytest.approx(1.2)
-    assert second.predict(1590, 10) == pytest.approx(3600 + 1200)
-
-
-def test_a_base_that_no_report_agrees_with_is_left():
-    learned = None
-    for reading in (ReportedSize(90_000, 90, 10), *course(1.2, 50, 10, [1000] * 12)):
-        learned = learn(learned, reading)
-    assert learned is not None
-    assert learned.outside is not None
-    assert learned.scale.low <= 1.2 <= learned.scale.high
+    assert second.ratio == pytest.approx(1.2, rel=0.05)
+    assert second.predict(1590, 10) == pytest.approx(3600 + 1200, rel=0.02)
 
 
 def test_a_report_on_nothing_counted_teaches_nothing():
@@ -162,25 +146,24 @@ def test_a_report_with_other_tools_leaves_what_was_learned_apart_alone():
     learned = taught(course(1.2, 600, 30, [1000] * 8))
     after = learn(learned, ReportedSize(9000, 6000, 800))
     assert after is not None
-    assert (after.ratio, after.outside) == (learned.ratio, learned.outside)
+    assert after.ratio == pytest.approx(learned.ratio, rel=0.01)
+    assert after.outside == learned.outside
     assert after.seen == learned.seen + 1
 
 
 @pytest.mark.parametrize(
     "reading",
     [
-        ReportedSize(1700, 1100, 30),  # too little came since
-        ReportedSize(1500, 900, 30),  # a shorter history
-        ReportedSize(9000, 2000, 30),  # a difference that no vocabulary makes
-        ReportedSize(3000, 2000, 90),  # other tools
+        ReportedSize(1500, 900, 30, (1600, 1000)),  # a shorter history
+        ReportedSize(9000, 2000, 30, (1600, 1000)),  # a difference that no vocabulary makes
+        ReportedSize(1650, 2000, 30, (1600, 1000)),  # the same
+        ReportedSize(250, 1000, 30),  # less than any vocabulary makes of it
+        ReportedSize(250, 0, 30),
     ],
 )
-def test_two_reports_that_tell_nothing_apart_move_the_whole_ratio_only(reading: ReportedSize):
-    first = ReportedSize(1600, 1000, 30)
-    learned = taught([first, reading])
-    assert learned.outside is None
-    whole = [r.reported / (r.content + r.fixed) for r in (first, reading)]
-    assert learned.ratio == pytest.approx(sum(whole) / 2)
+def test_a_report_that_no_vocabulary_makes_teaches_nothing(reading: ReportedSize):
+    learned = taught([ReportedSize(1600, 1000, 30)])
+    assert learn(learned, reading) is learned
 
 
 def test_many_good_readings_narrow_the_band_and_a_miss_widens_it_again():
@@ -200,4 +183,37 @@ def test_a_change_of_the_server_is_followed_slowly_and_surely():
     for _ in range(60):
         learned = learn(learned, ReportedSize(2000, 990, 10))
         assert learned is not None
-    assert learned.ratio == pytest.approx(2.0, abs=0.01)
+    assert learned.predict(990, 10) == pytest.approx(2000, rel=NARROWEST)
+
+
+TALKS = st.lists(
+    st.tuples(st.floats(0.85, 1.15), st.integers(300, 60_000), GROWTH), min_size=3, max_size=12
+)
+"""Conversations: how far their words are off the ratio, how many come first, and what then."""
+
+
+@given(RATIOS, st.floats(0, 2000), TALKS, st.randoms(use_true_random=False))
+def test_many_conversations_at_once_teach_one_ratio(
+    ratio: float, overhead: float, talks: list[tuple[float, int, list[int]]], dice: random.Random
+):
+    """Each alone grows, all have the same tools, and their reports come in any order."""
+    waiting = [
+        [
+            replace(reading, reported=round(overhead + own * ratio * reading.content))
+            for reading in course(ratio, overhead, 40, [begun, *growth])
+        ]
+        for own, begun, growth in talks
+    ]
+    waiting = [list(_link(readings)) for readings in waiting]
+    learned = None
+    while any(waiting):
+        learned = learn(learned, dice.choice([left for left in waiting if left]).pop(0))
+    assert learned is not None
+    assert 0.8 * ratio <= learned.ratio <= 1.2 * ratio
+
+
+def _link(readings: list[ReportedSize]) -> Iterator[ReportedSize]:
+    """Yield readings, each with the one before it."""
+    yield readings[0]
+    for before, one in pairwise(readings):
+        yield replace(one, before=(before.reported, before.content))

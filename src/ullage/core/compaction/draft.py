@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from ullage.core.compaction import strategies
 from ullage.core.compaction.edits import Clear, Script, apply_clear
 from ullage.core.compaction.words import WordStore
 from ullage.core.tokens import counting
@@ -29,8 +30,9 @@ class PlanDraft:
     """A plan in the making: the situation as it will be, and the edits that lead there.
 
     `reserve` are tokens kept free for the block, a part of the situation's `fixed`. `said` are the
-    messages as they were: what a block carries is found in them, and `words` are theirs. `missed`
-    are the counter tokens of the whole with rules and open tasks, where these had to give way.
+    messages as they were, but for what a caller's strategy `rewrote`: what a block carries is found
+    in them, and `words` are theirs. `missed` are the counter tokens of the whole with rules and
+    open tasks, where these had to give way.
     """
 
     situation: Situation
@@ -43,6 +45,7 @@ class PlanDraft:
     flaws: list[str] = field(default_factory=list)
     words: WordStore = field(default_factory=lambda: WordStore(()))
     missed: int = 0
+    rewrote: frozenset[int] = frozenset()
 
     def run(self, strategy: Strategy) -> None:
         """Add what a strategy plans for the situation, unless it makes the whole larger."""
@@ -53,8 +56,22 @@ class PlanDraft:
         if flaw is not None:
             self.situation, self.script, self.steps = was, made, steps
             self.note(strategy, flaw)
-        elif strategy.silent:
+            return
+        if strategy.silent:
             self.silent |= script.drops
+        if strategy.name not in strategies.FILES:
+            self._believe(script.clears)
+
+    def _believe(self, edits: Iterable[Clear]) -> None:
+        """Take what a caller's strategy wrote for what was said: it may be there to hide a text."""
+        edits = [edit for edit in edits if edit.message not in self.script.drops]
+        if not edits:
+            return
+        said = list(self.said)
+        for edit in edits:
+            said[edit.message] = apply_clear(said[edit.message], edit)[1]
+        self.said, self.words = said, WordStore(said)
+        self.rewrote = self.rewrote.union(edit.message for edit in edits)
 
     def plan(self, strategy: Strategy, situation: Situation) -> Script:
         """Return what a strategy plans, nothing where it fails or plans what is unlawful.
@@ -147,6 +164,7 @@ class PlanDraft:
         """Take back what was planned since a copy was made."""
         self.situation, self.script, self.reserve = before.situation, before.script, before.reserve
         self.steps, self.silent = list(before.steps), set(before.silent)
+        self.said, self.words, self.rewrote = before.said, before.words, before.rewrote
 
     def copy(self, share: float) -> PlanDraft:
         """Return a draft to try on, with that share of the protected tail."""
@@ -155,7 +173,9 @@ class PlanDraft:
         situation = replace(now, tail=int(now.tail * share), keep=keep)
         steps = list(self.steps)
         drawn = (self.said, set(self.silent), self.flaws, self.words)
-        return PlanDraft(situation, self.meter, self.script, steps, self.reserve, *drawn)
+        made = PlanDraft(situation, self.meter, self.script, steps, self.reserve, *drawn)
+        made.rewrote = self.rewrote
+        return made
 
 
 def find_growth(before: int, after: int) -> str | None:

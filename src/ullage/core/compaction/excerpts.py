@@ -132,8 +132,8 @@ def quote_results(draft: PlanDraft, room: int, *, used: bool = False) -> None:
 
 
 def _is_result(draft: PlanDraft, edit: Clear) -> bool:
-    """Tell whether an edit clears a result, and no line of it is quoted yet."""
-    if edit.call >= 0 or edit.message in draft.script.drops or "\n" in edit.text:
+    """Tell whether an edit of ours clears a result, and no line of it is quoted yet."""
+    if edit.call >= 0 or edit.message in draft.script.drops | draft.rewrote or "\n" in edit.text:
         return False
     return draft.said[edit.message].parts[edit.part].kind == "result"
 

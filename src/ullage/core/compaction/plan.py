@@ -376,20 +376,20 @@ def _write_prose(
     if order.paid is not None:
         return order.paid.written
     gone = sorted(draft.script.drops - draft.silent)
-    kept = _gather(start, gone, draft)
+    kept = _gather(draft, gone)
     room = draft.reserve - text_size("", draft.meter) - (SPREAD if order.named else 0)
     tokens = carried.find_prose_room(kept, room, start.count, NAMED if order.named else "")
     tokens = min(tokens, start.block // 2)  # more room is people's words'
     if not draft.fits or tokens < LEAST_PROSE:
         return summary.make_unasked("no_room")
-    messages = [start.transcript.messages[i] for i in gone]
+    messages = [draft.said[i] for i in gone]
     job = make_job(messages, kept, gone, tokens=tokens, window=order.window, count=start.count)
     return (yield from summary.write(job))
 
 
-def _gather(start: Situation, gone: Sequence[int], draft: PlanDraft) -> Carried:
+def _gather(draft: PlanDraft, gone: Sequence[int]) -> Carried:
     """Return what outlives the messages that go, without what later ones have overtaken."""
-    messages, dropped = start.transcript.messages, draft.script.drops
+    messages, dropped = draft.said, draft.script.drops
     later = [messages[i] for i in range(gone[0], len(messages)) if i not in dropped]
     return gather_gone(draft, gone, later)
 
@@ -484,7 +484,7 @@ def _block(draft: PlanDraft, start: Situation, order: Order, written: Written | 
     gone = sorted(draft.script.drops - draft.silent)
     if not gone or not draft.reserve:
         return Script(), None, written
-    kept = _gather(start, gone, draft)
+    kept = _gather(draft, gone)
     named = f"; recall {reference(_text(start.transcript, gone))}" if order.named else ""
     spare = max(draft.situation.target - draft.situation.total, 0)
     most = max(draft.reserve, int(draft.situation.target * order.carry))

@@ -6,7 +6,7 @@ It plans no drops and writes no block.
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, takewhile
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
@@ -128,7 +128,8 @@ def split_room(draft: PlanDraft, most: int) -> int:
 def restore_newest(draft: PlanDraft, start: Situation, block: str) -> bool:
     """Take the newest messages back that fit where the block left room; tell whether any did.
 
-    What is said twice stands in a block once: then it takes less than was kept for it.
+    What is said twice stands in a block once: then it takes less than was kept for it. A message
+    that a caller's strategy rewrote stays away, with those in front of it.
     """
     now = draft.situation
     spare = now.target - now.total + draft.reserve - text_size(block, draft.meter)
@@ -136,6 +137,7 @@ def restore_newest(draft: PlanDraft, start: Situation, block: str) -> bool:
         return False
     gone = draft.script.drops - draft.silent
     newest = [unit for unit in reversed(start.units) if unit.start in gone]
+    newest = [*takewhile(draft.rewrote.isdisjoint, newest)]
     sums = accumulate(sum(start.sizes[unit.start : unit.stop]) for unit in newest)
     back = {i for unit, total in zip(newest, sums, strict=True) if total <= spare for i in unit}
     if not back:

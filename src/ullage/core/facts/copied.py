@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from ullage.core.facts import cues
 from ullage.core.facts.handwriting import SENTENCE, find_minded
+from ullage.core.facts.layout import find_headings, find_titles
 from ullage.core.facts.patterns import BeyondAscii
 from ullage.core.facts.sentences import rule
 
@@ -209,10 +210,11 @@ def _ends_lead(line: str) -> bool:
 def find_return(lines: Sequence[str], start: int, *, made: bool = False) -> int:
     """Return the line at which a person goes on behind what was copied: its last paragraph.
 
-    It asks, or asks for something, in its first sentence, and has no trace in it. Behind what a
-    program `made`, or a document, it may also be a rule of somebody who speaks of themselves.
+    It asks, or asks for something, in its first sentence, or in any where somebody speaks of
+    themselves, and has no trace in it. Behind what a program `made`, or a document, it may also be
+    a rule of somebody who does.
     """
-    first, last = _find_last(lines, start)
+    first, last = find_last(lines, start)
     told = " ".join(lines[first:last])
     if first <= start or not any(map(str.strip, lines[:start])) or len(told) > BACK_MOST:
         return len(lines)
@@ -228,11 +230,10 @@ def _rules(told: str) -> bool:
 
 
 def _turns_back(told: str) -> bool:
-    found = SENTENCE.match(told)
-    if found is None:
-        return False
-    first = found[0].strip().lower()
-    return first.endswith(("?", "\uff1f")) or cues.ASKS_ONCE.search(first) is not None
+    sentences = [sentence.strip().lower() for sentence in SENTENCE.findall(told)]
+    if not cues.ONESELF.search(told.lower()) and cues.ONESELF_UNSPACED.search(told) is None:
+        del sentences[1:]
+    return any(one.endswith(_QUESTIONS) or cues.ASKS_ONCE.search(one) for one in sentences)
 
 
 def _asks(told: str) -> bool:
@@ -251,12 +252,12 @@ def _treats(told: str) -> bool:
 
 def _find_own_hand(lines: Sequence[str], start: int) -> int:
     """Return the line at which somebody who begins in small letters goes on: the last paragraph."""
-    first, last = _find_last(lines, start)
+    first, last = find_last(lines, start)
     told = " ".join(lines[first:last]).lstrip()
     return first if first > start + 1 and told[:1].islower() and len(told) <= BACK_MOST else last
 
 
-def _find_last(lines: Sequence[str], start: int) -> tuple[int, int]:
+def find_last(lines: Sequence[str], start: int) -> tuple[int, int]:
     """Return where the last paragraph behind a line begins and ends."""
     last = len(lines)
     while last > start and not lines[last - 1].strip():
@@ -512,6 +513,13 @@ def _find_hand(lines: Sequence[str], opening: int) -> Iterator[Trace]:
     yield from (Trace(number, "hand", 2) for number in find_minded(lines, opening))
 
 
+def _find_layout(lines: Sequence[str], opening: int) -> Iterator[Trace]:
+    """Yield titles in capitals behind somebody's first words; headings, where these want a text."""
+    yield from (Trace(number, "title", 2) for number in find_titles(lines, opening))
+    heads = [*find_headings(lines, opening)] if _treats(" ".join(lines[:opening])) else []
+    yield from (Trace(number, "heading", 1) for number in heads if len(heads) > 1)
+
+
 def _find_wrapped(lines: Sequence[str], opening: int) -> Iterator[Trace]:
     """Yield lines that were broken to a width, where the first words were not."""
     broken = [
@@ -569,6 +577,7 @@ _FINDERS: Final = (
     _find_links,
     _find_script,
     _find_hand,
+    _find_layout,
     _find_wrapped,
     _find_article,
 )

@@ -335,6 +335,15 @@ SPEAKERS: Final = _any(
 )
 """Words by which people speak of themselves, or ask."""
 
+ONESELF: Final = _any(
+    r"i|i'\w+|me|my|mine|ich|mir|mich|mein\w*|je|j'\w+|moi|mon|ma|mes|yo|mi|mis|m\u00edo|io|mio|mia",
+    r"miei|eu|meus?|minhas?|ik|mijn|\u044f|\u043c\u043d\u0435|\u043c\u0435\u043d\u044f|\u043c\u043e[\u0439\u044f\u0435\u0438]|mnie|mi|m\u00f3j|moja|moje|jestem",
+)
+"""Words by which one person speaks of themselves."""
+
+ONESELF_UNSPACED: Final = BeyondAscii(r"\u6211|\u79c1|\u4ffa|\u50d5")
+"""The same in scripts without spaces."""
+
 ADDRESSED: Final = _any(
     r"you|you'\w+|your|yours|du|dir|dich|dein\w*|vous|votre|vos|tu|toi|usted(?:es)?",
     r"ты|тебе|вы|вам|вас|ваш\w*",

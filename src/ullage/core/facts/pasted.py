@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ullage.core.facts.copied import QUOTED, find_copied, find_return
+from ullage.core.facts.copied import QUOTED, find_copied, find_last, find_return
+from ullage.core.facts.layout import find_letters
 
 _FRAMES: Final = re.compile(
     r"\s{0,3}(?:"
@@ -88,11 +89,16 @@ def find_pasted(marked: Sequence[str]) -> frozenset[int]:
     Lines that are known to be quoted come as `QUOTED`.
     """
     lines = ["" if line == QUOTED else line for line in marked]
-    found = {*range(_find_frame(lines), len(lines)), *find_copied(marked)}
+    found = {*range(_find_frame(lines), len(lines))}
+    found.update(*find_letters(lines))
+    left = [QUOTED if number in found else line for number, line in enumerate(marked)]
+    found.update(find_copied(left))
     made = _find_dump(lines)
-    for begun in (made, _find_timed(lines), _find_turns(lines)):
-        if begun < len(lines):
-            found.update(range(begun, find_return(lines, begun, made=begun == made)))
+    if made < len(lines):
+        found.update(range(made, find_return(lines, made, made=True)))
+    for said in (_list_timed(lines), _list_turns(lines)):
+        if said:
+            found.update(range(said[0], find_return(lines, said[0])))
     if len(lines) > 1:  # these take two lines at least
         for alike in (_NUMBERED, _GREP, _MARGIN):
             found.update(_span(lines, alike, 2))
@@ -100,7 +106,7 @@ def find_pasted(marked: Sequence[str]) -> frozenset[int]:
         found.update(_find_rows(lines))
         found.update(_find_between(lines))
     found.update(n for n, line in enumerate(lines) if _QUOTE.match(line) or _is_data(line))
-    return frozenset(found)
+    return frozenset(found.difference(range(_find_own(lines), len(lines))))
 
 
 def _find_frame(lines: Sequence[str]) -> int:
@@ -119,10 +125,41 @@ def _find_dump(lines: Sequence[str]) -> int:
     return next(dumped, len(lines))
 
 
-def _find_timed(lines: Sequence[str]) -> int:
-    """Return the first of two lines with times in front."""
+def _list_timed(lines: Sequence[str]) -> list[int]:
+    """Return the lines with times in front, where there are two."""
     timed = [number for number, line in enumerate(lines) if _TIMED.match(line)]
-    return timed[0] if len(timed) > 1 else len(lines)
+    return timed if len(timed) > 1 else []
+
+
+def _find_own(lines: Sequence[str]) -> int:
+    """Return the line at which a person goes on behind a transcript of others.
+
+    It is a last paragraph, or what stands right below, where nearly every line above it has a name
+    or a time in front and it has none.
+    """
+    said = [*_list_timed(lines), *_list_turns(lines)]
+    if not said:
+        return len(lines)
+    first, last = find_last(lines, 0)
+    end, begun = max(said) + 1, min(said)
+    told = sum(bool(line.strip()) for line in lines[begun:end])
+    turns = [len(lines[number]) for number in {*said}]
+    if len(turns) < OWN_SHARE * told or sum(turns) < TURN * len(turns):
+        return len(lines)
+    if first >= end:
+        return first
+    return end if end < last and len(lines[end]) >= OWN_LEAST else len(lines)
+
+
+OWN_LEAST: Final = 20
+"""Characters of a line right below a transcript that goes on in its reader's words."""
+
+TURN: Final = 30
+"""Characters that a turn of a transcript has at least, its name with it, in the mean: shorter lines
+are a name and a time alone, above a text."""
+
+OWN_SHARE: Final = 0.8
+"""The share of a transcript's lines that have a name or a time, where each turn is one line."""
 
 
 def _span(lines: Sequence[str], shape: re.Pattern[str], least: int) -> range:
@@ -155,15 +192,15 @@ def _find_head(line: str) -> str:
     return head if head[-1:] in ("!", ":", "]", "|", ">") else ""
 
 
-def _find_turns(lines: Sequence[str]) -> int:
-    """Return the first line of a transcript: names before a colon, one of them more than once."""
+def _list_turns(lines: Sequence[str]) -> list[int]:
+    """Return the lines of a transcript: names before a colon, one of them more than once."""
     named = [
         (n, mark[1].casefold()) for n, line in enumerate(lines) if (mark := _LABEL.match(line))
     ]
     speakers = Counter(name for _, name in named)
     if len(named) < TURNS or len(speakers) < 2 or max(speakers.values()) < 2:
-        return len(lines)
-    return named[0][0]
+        return []
+    return [number for number, _ in named]
 
 
 def _find_rows(lines: Sequence[str]) -> Iterator[int]:

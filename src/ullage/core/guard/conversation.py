@@ -79,11 +79,14 @@ class Conversation:
         """Return a measure that rests on the last report, where `has_report_of` its transcript.
 
         The report holds only for the same tools and system text; else the measure comes back as
-        it is.
+        it is. The edges of the count are those of now: what is learned narrows them.
         """
-        if self.anchor is None or part(measured, self.covered) != self.anchor.raw:
+        if self.anchor is None:
             return measured
-        return replace(measured, anchor=self.anchor)
+        covered = part(measured, self.covered)
+        if covered.best != self.anchor.raw.best:
+            return measured
+        return replace(measured, anchor=Anchor(self.anchor.tokens, covered))
 
     def with_report(self, tokens: int, measured: Measure, sent: Transcript) -> Conversation:
         """Return the state with what the server reported for this request.

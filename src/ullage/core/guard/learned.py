@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ullage.core.tokens.calibration import Calibration, Outside, ReportedSize
+from ullage.core.tokens.calibration import NARROWEST, Calibration, Outside, Variances
 from ullage.core.tokens.claim import LEARNED, Claim, acceptable
 from ullage.core.values.frozen import alter, list_fields, replace
 
@@ -79,22 +79,24 @@ NOTHING: Final = Learned()
 def read_calibration(data: Mapping[str, Any]) -> Calibration | None:
     """Read a calibration from plain data; None for one that no reports can have taught.
 
-    Raises KeyError and TypeError for anything else.
+    One with a `last` report was made by a ullage that compared reports of two conversations: it is
+    one where it predicted well. Raises KeyError and TypeError for anything else.
     """
-    outside, last = data["outside"], data["last"]
+    outside, spread = data["outside"], data.get("spread")
     read = Calibration(
         float(data["ratio"]),
         None if outside is None else Outside(int(outside[0]), float(outside[1])),
         float(data["error"]),
         int(data["seen"]),
-        None if last is None else ReportedSize(**last),
+        spread and Variances(*map(float, spread)),
     )
-    return read if read.is_sane else None
+    told = data.get("last") is None or read.error <= NARROWEST
+    return read if read.is_sane and told else None
 
 
 def calibrate_meter(meter: Meter, learned: Calibration | None) -> Meter:
     """Return a meter by what reports taught; an exact one needs no lesson."""
     if meter.basis == "exact" or learned is None or not learned.seen:
         return meter
-    known = {"scale": learned.scale, "outside": learned.outside, "basis": "calibrated"}
+    known = {"scale": learned.scale, "outside": learned.counted_outside, "basis": "calibrated"}
     return alter(meter, **known)

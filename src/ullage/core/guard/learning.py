@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ullage.core.guard.learned import Learned
     from ullage.core.guard.request import Prepared, Setup
     from ullage.core.tokens.claim import Claim
+    from ullage.core.tokens.counting import Measure
     from ullage.core.tokens.truncation import Truncation
 
 
@@ -141,11 +142,20 @@ def _believe(setup: Setup, sent: Prepared, usage: Usage) -> Observation:
         usage,
         found,
         conversation,
-        ReportedSize(reported, measured.total.best, measured.fixed.best) if teaches else None,
+        make_reading(measured, reported) if teaches else None,
         made.with_usage(usage) if made is not None else None,
         () if answer is None else (answer,),
         told,
     )
+
+
+def make_reading(measured: Measure, reported: int) -> ReportedSize:
+    """Return a report of what was measured, beside the one that it rests on."""
+    content, anchor = measured.total.best, measured.anchor
+    before = None
+    if anchor is not None:
+        before = anchor.tokens, content - (measured.raw().best - anchor.raw.best)
+    return ReportedSize(reported, content, measured.fixed.best, before)
 
 
 def _report_cut(sent: Prepared, cut: Truncation) -> tuple[Event, ...]:

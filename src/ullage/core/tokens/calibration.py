@@ -1,8 +1,10 @@
 """What reported usage teaches about a server whose vocabulary is not at hand.
 
-A server's prompt is taken as two parts, each with a ratio of reported to counted tokens of its
-own: the messages, and what stands outside them (system text, tools, the template's opening). Two
-reports of one growing conversation tell the parts apart. It keeps no readings and knows no server.
+A server's prompt is taken as two parts: the messages, with a ratio of reported to counted tokens,
+and what stands outside them (system text, tools, the template's opening). The first report of a
+conversation tells both together, each later one what came since. Both are weighed by what they can
+tell, as a Kalman filter does: words of one conversation are off the ratio by some share. It keeps
+no readings and knows no server.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from math import inf
 from typing import Any, Final, NamedTuple
 
 from ullage.core.tokens.counting import Scale
-from ullage.core.values.frozen import list_fields
+from ullage.core.values.frozen import list_fields, replace
 
 SANE: Final = (0.3, 5.0)
 """Ratios of reported to counted tokens that a real vocabulary can have: the averages of single
@@ -26,22 +28,48 @@ WIDEST, NARROWEST, WORST = 0.15, 0.05, 0.9
 sessions of 40 chunks counted by one ratio were off by at most 6.4 % at p95 over twelve families."""
 
 ENOUGH: Final = 200
-"""Counted tokens that must lie between two reports for their difference to teach a ratio: a
+"""Counted tokens of messages below which a report teaches no ratio yet, as long as none is known: a
 template's few tokens a message would be read as the vocabulary's otherwise."""
 
-SLOPE_PACE: Final = 0.5
-"""How far a ratio follows the next one taken between two reports: it is an average over all that
-came since the first. Simulated conversations of 14 calls, 10 % of noise, 1,500 tokens of overhead:
-what stayed after a compaction was off by 2.6 %; with the slow pace and a moving base by 9.9 %."""
+LIKELY: Final = (0.5, 4.0)
+"""Ratios of a whole request from which one is guessed: the same figures, and some more. Beyond
+them something stands outside that is not counted, or tools that the server leaves out."""
+
+STRAY: Final = 0.15
+"""By what share the words of a conversation, or what came in a turn, are off the ratio (standard
+deviation): kinds of text differ as much (docs/design/counting.md)."""
+
+JITTER: Final = 20.0
+"""Tokens by which a report is off besides: what a template puts around messages."""
+
+UNKNOWN: Final = 0.4
+"""How far off the first guess of a ratio may be: a share of it, or of 1 for a smaller one."""
+
+HIDDEN: Final = 1000.0
+"""Tokens that a server may put in front of all messages, beside what is counted there."""
+
+DRIFT: Final = 0.01
+"""By what share a ratio may have moved between two reports: texts, or the server, change."""
+
+ODD: Final = 2.0
+"""Standard deviations beyond which a report counts for no more than one that is as far off."""
+
+KNOWN: Final = 0.15
+"""The share up to which a ratio is known well enough to count by, if no report told all of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedSize:
-    """One report: prompt tokens as reported, and what was counted for messages and the rest."""
+    """One report: prompt tokens as reported, and what was counted for messages and the rest.
+
+    `before` are the reported tokens and the counted ones of the messages of the report before, of
+    which this is the same conversation, beside the same rest; None for a first one.
+    """
 
     reported: int
     content: int
     fixed: int
+    before: tuple[int, int] | None = None
 
 
 class Outside(NamedTuple):
@@ -51,20 +79,28 @@ class Outside(NamedTuple):
     tokens: float
 
 
+class Variances(NamedTuple):
+    """What is not known yet: variances of the ratio and of what stands outside, and of both."""
+
+    ratio: float
+    both: float
+    outside: float
+
+
 @dataclass(frozen=True, slots=True)
 class Calibration:
     """The ratio learned so far, the mean error of the last predictions, and how many there were.
 
-    `outside` is None as long as messages and the rest have not been told apart; it holds for one
-    set of tools and system text. `error` is a share of the reported size. `last` is the reading
-    that the next one is compared with; with no reading `seen`, there is a `last` alone.
+    `outside` holds for one set of tools and system text; as long as the ratio is not known well it
+    may be less than nothing. `error` is a share of the reported size. With no reading `seen`, the
+    ratio is a guess.
     """
 
     ratio: float
     outside: Outside | None = None
     error: float = 0.0
     seen: int = 0
-    last: ReportedSize | None = None
+    spread: Variances | None = None
 
     @property
     def scale(self) -> Scale:
@@ -79,21 +115,36 @@ class Calibration:
     @property
     def is_sane(self) -> bool:
         """Whether reports can have taught it: one from a log or a file may say anything."""
-        outside = 0.0 if self.outside is None else self.outside.tokens
-        return _sane(self.ratio) and 0 <= self.error < inf and 0 <= outside < inf
+        outside = self.outside is None or abs(self.outside.tokens) < inf
+        numbers = (self.error, *(self.spread or ())[::2])
+        return _is_sane(self.ratio) and outside and all(0 <= number < inf for number in numbers)
+
+    def is_of_others(self, fixed: int) -> bool:
+        """Tell whether what stands outside was learned of other tools, or not at all."""
+        return self.outside is None or self.outside.counted != fixed
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the ratio is known well enough to count by."""
+        return self.spread is not None and self.spread.ratio <= (KNOWN * self.ratio) ** 2
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data that JSON can carry."""
-        last = None if self.last is None else list_fields(self.last)
-        return {**list_fields(self), "last": last}
+        """Return plain data that JSON can carry; `last` is for ullages that want it there."""
+        return {**list_fields(self), "last": None}
 
     def predict(self, content: int, fixed: int) -> float:
         """Return the tokens that a request of these counts is expected to be reported with."""
-        outside = self.outside
+        outside = self.counted_outside
         rest = self.ratio * fixed
         if outside is not None and outside.counted == fixed:
             rest = outside.tokens
         return self.ratio * content + rest
+
+    @property
+    def counted_outside(self) -> Outside | None:
+        """What stands outside as it is counted by: no less than nothing."""
+        found = self.outside
+        return found and found._replace(tokens=max(found.tokens, 0.0))
 
 
 def learn(held: Calibration | None, reading: ReportedSize) -> Calibration | None:
@@ -103,55 +154,77 @@ def learn(held: Calibration | None, reading: ReportedSize) -> Calibration | None
     """
     counted = reading.content + reading.fixed
     whole = reading.reported / counted if counted else 0.0
-    base = held.last if held is not None else None
-    slope = _slope(base, reading)
-    if slope is None and not _sane(whole):
-        # What stands outside may outweigh the first messages, or be left out by the server (tools
-        # that its template has no place for): then the next reading can tell.
-        telling = whole > SANE[1] or reading.fixed > reading.reported > 0
-        return Calibration(1.0, last=reading) if held is None and telling else held
-    if slope is None and reading.content < ENOUGH and not (held is not None and held.seen):
-        # So few tokens are mostly framing and what stands outside: no ratio of a vocabulary.
-        return Calibration(1.0, last=reading)
-    held = held or Calibration(whole)
-    seen = held.seen + 1
-    pace = 1 / min(seen, STEADY)
-    missed = abs(held.predict(reading.content, reading.fixed) / reading.reported - 1)
-    error = _towards(held.error, missed, pace) if held.seen else 0.0
-    if slope is None:
-        ratio = whole if held.outside is None else held.ratio
-        last = reading if base is None or _apart(base, reading) else base
-        return Calibration(_towards(held.ratio, ratio, pace), held.outside, error, seen, last)
-    # Until now the ratio was that of the whole: it says nothing of the messages alone. The base
-    # stays, as more between two readings tells more.
-    ratio = slope if held.outside is None else _towards(held.ratio, slope, SLOPE_PACE)
-    outside = Outside(reading.fixed, max(reading.reported - ratio * reading.content, 0.0))
-    return Calibration(ratio, outside, error, seen, base)
+    if not _is_possible(reading):
+        return held
+    told = reading.before is None and reading.content >= ENOUGH and LIKELY[0] <= whole <= LIKELY[1]
+    known = held or Calibration(whole if told else 1.0)
+    expected = known.predict(reading.content, reading.fixed)
+    made = _follow(_make_ready(known, reading), reading)
+    if known.outside is not None and reading.before is None and known.is_of_others(reading.fixed):
+        made = replace(made, outside=known.outside, spread=_forget(known.spread, made.spread))
+    seen = known.seen + (known.seen > 0 or told or made.is_known)
+    missed = abs(expected / reading.reported - 1)
+    error = known.error + (missed - known.error) / min(seen, STEADY) if known.seen else 0.0
+    return replace(made, seen=seen, error=error)
 
 
-def _sane(ratio: float) -> bool:
-    return SANE[0] <= ratio <= SANE[1]
+def _is_possible(reading: ReportedSize) -> bool:
+    """Tell whether a vocabulary can have made a reading, whatever stands outside."""
+    if reading.before is None:
+        return reading.content > 0 and reading.reported >= SANE[0] * reading.content
+    reported, content = reading.before
+    grown = reading.content - content
+    return grown > 0 and (grown < ENOUGH or _is_sane((reading.reported - reported) / grown))
 
 
-def _apart(base: ReportedSize, reading: ReportedSize) -> bool:
-    """Tell whether a reading is of another conversation than its base, as far as it shows.
+def _make_ready(known: Calibration, reading: ReportedSize) -> Calibration:
+    """Return a calibration before it learns: the server may have moved, or has other tools.
 
-    Asked where the two make no ratio: with enough between them, they do not belong together.
+    Who goes on with other tools is learned of anew; a single request with others is not.
     """
-    grown = reading.content - base.content
-    return base.fixed != reading.fixed or not 0 <= grown < ENOUGH
+    ratio, spread = known.ratio, known.spread
+    if spread is None:
+        spread = Variances((max(ratio, 1.0) * UNKNOWN) ** 2, 0.0, 0.0)
+    spread = spread._replace(ratio=spread.ratio + (ratio * DRIFT) ** 2)
+    if not known.is_of_others(reading.fixed):
+        return replace(known, spread=spread)
+    rest, wide = ratio * reading.fixed, HIDDEN + ratio * reading.fixed
+    over = reading.reported - ratio * reading.content - rest
+    if reading.before is not None:
+        rest, wide = rest + over, STRAY * ratio * reading.content
+    outside, wide = Outside(reading.fixed, rest), max(wide, over)
+    return replace(known, outside=outside, spread=Variances(spread.ratio, 0.0, wide**2))
 
 
-def _towards(held: float, new: float, pace: float) -> float:
-    return held + (new - held) * pace
+def _forget(before: Variances | None, after: Variances | None) -> Variances | None:
+    """Return a spread with what is known of the ratio after, and of what stands outside before."""
+    if before is None or after is None:
+        return after
+    return Variances(after.ratio, before.both * (after.ratio / before.ratio) ** 0.5, before.outside)
 
 
-def _slope(base: ReportedSize | None, reading: ReportedSize) -> float | None:
-    """Return the ratio of what came between two reports, None where they do not tell it."""
-    if base is None or base.fixed != reading.fixed:
-        return None
-    grown = reading.content - base.content
-    if grown < ENOUGH:
-        return None
-    slope = (reading.reported - base.reported) / grown
-    return slope if _sane(slope) else None
+def _follow(known: Calibration, reading: ReportedSize) -> Calibration:
+    """Return a calibration that moved towards a reading, by what each part of it may be off."""
+    outside, spread = known.outside, known.spread
+    assert outside is not None and spread is not None  # noqa: PT018, S101 - it was made ready
+    reported, content = reading.before or (0, 0)
+    came, first = reading.content - content, float(reading.before is None)
+    missed = reading.reported - reported - known.ratio * came - first * outside.tokens
+    ratio = spread.ratio * came + first * spread.both
+    rest = spread.both * came + first * spread.outside
+    noise = (STRAY * known.ratio * came) ** 2 + JITTER**2
+    wide = max(came * ratio + first * rest + noise, (missed / ODD) ** 2)
+    return replace(
+        known,
+        ratio=min(max(known.ratio + ratio / wide * missed, SANE[0]), SANE[1]),
+        outside=outside._replace(tokens=outside.tokens + rest / wide * missed),
+        spread=Variances(
+            spread.ratio - ratio * ratio / wide,
+            spread.both - ratio * rest / wide,
+            spread.outside - rest * rest / wide,
+        ),
+    )
+
+
+def _is_sane(ratio: float) -> bool:
+    return SANE[0] <= ratio <= SANE[1]
