@@ -314,14 +314,27 @@ def _hide(situation: Situation) -> Script:
         Clear(index, part, -1, piece.text.replace(SECRET, "(hidden)"))
         for index, message in enumerate(situation.transcript.messages)
         for part, piece in enumerate(message.parts)
-        if SECRET in piece.text and index not in situation.pins
+        if SECRET in piece.text and (index == 0 or index not in situation.pins)
     )
 
 
-@pytest.mark.parametrize("target", range(300, 1_501, 100))
+ORDERS = [
+    ("hide", "clear", "trim_oldest"),
+    ("clear", "hide", "trim_oldest"),
+    ("hide", "summarise_middle"),
+    ("hide", "excerpt", "trim_oldest"),
+]
+
+
+@pytest.mark.parametrize("target", range(300, 1_501, 200))
 @pytest.mark.parametrize("carry", [0.0, 1.0])
-def test_what_a_strategy_hides_comes_back_nowhere(target: int, carry: float) -> None:
+@pytest.mark.parametrize("order", ORDERS, ids="+".join)
+@pytest.mark.parametrize("drops", [False, True])
+def test_what_a_strategy_hides_comes_back_nowhere(
+    target: int, carry: float, order: tuple[str, ...], *, drops: bool
+) -> None:
     history = talk()
+    history[0]["content"] += f" The task has it, too: {SECRET}. " + "And so on. " * 60
     for place in (4, 22, 40, 58):
         said = f"The password of the staging server is {SECRET}, never share it with support."
         history[place] = {"role": "user", "content": said}
@@ -329,7 +342,14 @@ def test_what_a_strategy_hides_comes_back_nowhere(target: int, carry: float) -> 
     call = {"id": "c1", "type": "function", "function": {"name": "run", "arguments": "{}"}}
     asked = {"role": "assistant", "content": None, "tool_calls": [call]}
     history[30:30] = [asked, {"role": "tool", "tool_call_id": "c1", "content": result}]
-    mine = Strategy("hide", _hide, drops=False, always=True)
-    made = run(history, Order(target, 200, (mine, "clear", "trim_oldest"), carry=carry))
+    mine = Strategy("hide", _hide, drops=drops, always=True)
+    runs = tuple(mine if name == "hide" else name for name in order)
+    made = run(history, Order(target, 200, runs, carry=carry))
     assert (made.flaws, made.changed) == ((), True)
     assert SECRET not in json.dumps(made.edited.transcript.raws)
+
+
+def test_a_strategy_of_ones_own_has_a_name_of_its_own() -> None:
+    with pytest.raises(ConfigurationError, match="is named 'clear', as one of the package is"):
+        Rung(0.8, 0.6, (Strategy("clear", _hide),))
+    assert Rung(0.8, 0.6, (strategies.find("clear"),)).strategies

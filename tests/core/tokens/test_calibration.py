@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import assume, given
@@ -20,6 +21,7 @@ from ullage.core.tokens.calibration import (
     Calibration,
     Outside,
     ReportedSize,
+    Variances,
     learn,
 )
 
@@ -94,7 +96,10 @@ def test_a_ratio_and_an_overhead_are_learned_to_within_the_band(
     assert expected == pytest.approx(ratio * grown + overhead, rel=2 * NARROWEST)
 
 
-@given(RATIOS, st.lists(st.tuples(st.integers(500, 90_000), st.integers(3, 900)), min_size=1))
+@given(
+    st.floats(0.6, 2.4),
+    st.lists(st.tuples(st.integers(500, 90_000), st.integers(3, 900)), min_size=1),
+)
 def test_the_band_holds_the_truth_of_a_server_of_constant_ratio(
     ratio: float, sizes: list[tuple[int, int]]
 ):
@@ -217,3 +222,38 @@ def _link(readings: list[ReportedSize]) -> Iterator[ReportedSize]:
     yield readings[0]
     for before, one in pairwise(readings):
         yield replace(one, before=(before.reported, before.content))
+
+
+def test_a_false_first_report_is_forgotten():
+    learned: Calibration | None = taught([ReportedSize(90_000, 90, 30)])
+    for number in range(12):
+        content = 4_000 + 700 * number
+        learned = learn(learned, ReportedSize(round(1.2 * content) + 400, content, 30))
+    assert learned is not None
+    assert learned.predict(5_000, 30) == pytest.approx(6_400, rel=0.05)
+
+
+def test_much_in_front_of_a_short_prompt_is_no_ratio():
+    learned = taught([ReportedSize(1_000, 270, 3), ReportedSize(10_000, 12_270, 3)])
+    assert learned.ratio == pytest.approx(0.75, rel=0.1)
+
+
+@pytest.mark.parametrize("reported", [0, 10**15])
+def test_a_report_that_is_no_size_teaches_nothing(reported: int):
+    learned = taught([ReportedSize(1600, 1000, 30)])
+    assert learn(learned, ReportedSize(reported, 1100, 30, (1600, 1000))) is learned
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"seen": -3},
+        {"spread": Variances(0.0, 5.0, 0.0)},
+        {"spread": Variances(0.1, float("nan"), 1.0)},
+        {"outside": Outside(30, -1e300)},
+    ],
+)
+def test_a_calibration_out_of_a_file_is_looked_at(odd: dict[str, Any]):
+    learned = taught(course(1.2, 50, 10, [1000] * 4))
+    assert learned.is_sane
+    assert not replace(learned, **odd).is_sane

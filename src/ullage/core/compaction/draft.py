@@ -62,14 +62,25 @@ class PlanDraft:
         if strategy.name not in strategies.FILES:
             self._believe(script.clears)
 
+    def run_edits(self, strategy: Strategy) -> None:
+        """Add what a caller's strategy rewrites, before others look; not where it leaves out."""
+        script = self.plan(strategy, self.situation)
+        if script and not script.drops:
+            self.take(strategy.name, script)
+            self._believe(script.clears)
+
     def _believe(self, edits: Iterable[Clear]) -> None:
         """Take what a caller's strategy wrote for what was said: it may be there to hide a text."""
         edits = [edit for edit in edits if edit.message not in self.script.drops]
         if not edits:
             return
         said = list(self.said)
+        earlier = dict(self.situation.earlier)
         for edit in edits:
             said[edit.message] = apply_clear(said[edit.message], edit)[1]
+            if edit.call < 0:
+                earlier[edit.message, edit.part] = edit.text
+        self.situation = replace(self.situation, earlier=earlier)
         self.said, self.words = said, WordStore(said)
         self.rewrote = self.rewrote.union(edit.message for edit in edits)
 

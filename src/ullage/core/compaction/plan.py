@@ -274,6 +274,9 @@ def _make_draft(start: Situation, meter: Meter, order: Order, words: WordStore) 
     _drop_replaced(draft)
     for strategy in order.first:
         draft.run(strategy)
+    for strategy in order.runs:
+        if strategy.always and strategy.name not in strategies.FILES:
+            draft.run_edits(strategy)
     return _plan_draft(draft, order) if order.strategies else draft
 
 

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from ullage.core.facts import cues
 from ullage.core.facts.handwriting import SENTENCE, find_minded
-from ullage.core.facts.layout import find_headings, find_titles
+from ullage.core.facts.layout import find_headings, find_titles, wants
 from ullage.core.facts.patterns import BeyondAscii
 from ullage.core.facts.sentences import rule
 
@@ -220,7 +220,7 @@ def find_return(lines: Sequence[str], start: int, *, made: bool = False) -> int:
         return len(lines)
     if any(map(_FIELD.match, lines[first:last])) or any(_find_traces(lines[first:last], 0)):
         return len(lines)
-    turns = _turns_back(told) or (made and _rules(told))
+    turns = turns_back(told) or (made and _rules(told))
     return first if turns else len(lines)
 
 
@@ -229,7 +229,8 @@ def _rules(told: str) -> bool:
     return cues.SPEAKERS.search(told.lower()) is not None and rule("prose", told)
 
 
-def _turns_back(told: str) -> bool:
+def turns_back(told: str) -> bool:
+    """Tell whether a paragraph asks, or asks for something, as `find_return` wants it."""
     sentences = [sentence.strip().lower() for sentence in SENTENCE.findall(told)]
     if not cues.ONESELF.search(told.lower()) and cues.ONESELF_UNSPACED.search(told) is None:
         del sentences[1:]
@@ -515,8 +516,10 @@ def _find_hand(lines: Sequence[str], opening: int) -> Iterator[Trace]:
 
 def _find_layout(lines: Sequence[str], opening: int) -> Iterator[Trace]:
     """Yield titles in capitals behind somebody's first words; headings, where these want a text."""
-    yield from (Trace(number, "title", 2) for number in find_titles(lines, opening))
-    heads = [*find_headings(lines, opening)] if _treats(" ".join(lines[:opening])) else []
+    first = " ".join(lines[:opening])
+    if _treats(first) or not wants(first):
+        yield from (Trace(number, "title", 2) for number in find_titles(lines, opening))
+    heads = [*find_headings(lines, opening)] if _treats(first) else []
     yield from (Trace(number, "heading", 1) for number in heads if len(heads) > 1)
 
 

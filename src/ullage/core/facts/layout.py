@@ -17,6 +17,16 @@ _CLOSES: Final = (",", "\uff0c", "\u3001")
 _LISTED: Final = re.compile(r"[-#*+\u2022\u2013\u2610\u2713]|\d{1,3}[.)]|[A-Za-z][.)]\s")
 _ADDED: Final = re.compile(r"\s{0,3}p\.? ?s\b", re.IGNORECASE)
 
+_CLOSING: Final = re.compile(
+    r"\b(?:regards|wishes|thanks|thank you|hugs?|love|cheers|yours|sincerely|faithfully|best"
+    r"|greetings|gr(?:u|\u00fc)(?:\u00df|ss)e?n?|mfg|lg|cordialement|salutations|bises"
+    r"|amiti\u00e9s|saludos|atentamente|abrazos?|saluti|abbracci\w*|cumprimentos"
+    r"|abra\u00e7os?|pozdrawiam|pozdrowieni\w+"
+    r"|\u0443\u0432\u0430\u0436\u0435\u043d\u0438\u0435\u043c)\b",
+    re.IGNORECASE,
+)
+"""How letters end, where no comma tells."""
+
 TITLE_LEAST: Final = 8
 """Letters of a line in capitals that is a title: fewer may be a name, or loud."""
 
@@ -32,6 +42,21 @@ def find_titles(lines: Sequence[str], opening: int) -> Iterator[int]:
     for number in range(max(opening, 1), len(lines)):
         if is_title(lines[number]) and not cues.RULE_HEADING.search(lines[number].lower()):
             yield number
+
+
+def wants(told: str) -> bool:
+    """Tell whether somebody says what is to be made: titles are of what they ask for then."""
+    return _WANTED.search(told) is not None
+
+
+_WANTED: Final = re.compile(
+    r"\b(?:want|need|would like|build|make|create|write|implement|brauche\w*|m\u00f6cht\w+|will"
+    r"|bau\w*|schreib\w*|veux|voulons|voudrais|besoin|\u00e9cri\w*|quiero|queremos|necesit\w+"
+    r"|escrib\w+|voglio|vorrei|vogliamo|scriv\w+|chc\w+|potrzebuj\w+"
+    r"|\u043d\u0443\u0436\w+|\u0445\u043e\u0447\w+)\b",
+    re.IGNORECASE,
+)
+"""Words by which somebody says what is to be made."""
 
 
 def is_title(line: str) -> bool:
@@ -69,21 +94,31 @@ def find_letters(lines: Sequence[str]) -> Iterator[range]:
 
     A letter that is all of a message may be to the model.
     """
-    begun = 0
-    for number in range(1, len(lines) - 1):
-        if not _is_closing(lines, number):
+    begun, greeted, own = 0, -1, False
+    for number in range(len(lines) - 1):
+        if greeted < 0:
+            above = lines[number - 1] if number > begun else ""
+            if _is_greeting(lines[number], above):
+                greeted = number
+            own = own or (greeted < 0 and bool(lines[number].strip()))
             continue
-        end = number + 1
-        while end < min(number + 1 + NAMES, len(lines)) and is_label(lines[end]):
-            end += 1
-        greeted = _find_greeting(lines, begun, number)
-        if end == number + 1 or greeted is None:
+        end = _find_end(lines, number) if number > greeted + 1 else number
+        if end == number:
             continue
-        below = next(filter(str.strip, lines[end:]), "")
-        beside = any(map(str.strip, lines[begun:greeted])) or below
-        if beside and not _ADDED.match(below):
+        below = next((lines[n] for n in range(end, len(lines)) if lines[n].strip()), "")
+        if (own or below) and not _ADDED.match(below):
             yield range(greeted, end)
-            begun = end
+            begun, greeted, own = end, -1, True
+
+
+def _find_end(lines: Sequence[str], number: int) -> int:
+    """Return the line behind the signature below a closing, the same line where there is none."""
+    if not _is_closing(lines, number):
+        return number
+    end = number + 1
+    while end < min(number + 1 + NAMES, len(lines)) and is_label(lines[end]):
+        end += 1
+    return end if end > number + 1 else number
 
 
 def _is_closing(lines: Sequence[str], number: int) -> bool:
@@ -91,16 +126,14 @@ def _is_closing(lines: Sequence[str], number: int) -> bool:
     bare = lines[number].strip()
     if not bare or lines[number - 1].strip() or bare[0].islower() or len(bare) > 48:
         return False
-    words = len(bare.split())
-    return (bare.endswith(_CLOSES) and words <= 6) or (is_label(bare) and words <= 4)
+    if len(bare.split()) > 6:
+        return False
+    return bare.endswith(_CLOSES) or (is_label(bare) and _CLOSING.search(bare) is not None)
 
 
-def _find_greeting(lines: Sequence[str], begun: int, end: int) -> int | None:
-    """Return where somebody is greeted: the first words of a text, alone on their line."""
-    for number in range(begun, end - 1):
-        bare = lines[number].strip()
-        above = lines[number - 1].rstrip() if number > begun else ""
-        few = 0 < len(bare) <= 60 and len(bare.split()) <= 7 and not bare[0].islower()
-        if few and bare.endswith(_GREETS) and (not above or above.endswith((":", "\uff1a"))):
-            return number
-    return None
+def _is_greeting(line: str, above: str) -> bool:
+    """Tell whether somebody is greeted in a line: the first words of a text, alone on it."""
+    bare = line.strip()
+    few = 0 < len(bare) <= 60 and len(bare.split()) <= 7 and not bare[0].islower()
+    begins = not above.strip() or above.rstrip().endswith((":", "\uff1a"))
+    return few and begins and bare.endswith(_GREETS)

@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ullage.core.facts.copied import QUOTED, find_copied, find_last, find_return
+from ullage.core.facts import cues
+from ullage.core.facts.copied import QUOTED, find_copied, find_last, find_return, turns_back
 from ullage.core.facts.layout import find_letters
 
 _FRAMES: Final = re.compile(
@@ -135,7 +136,7 @@ def _find_own(lines: Sequence[str]) -> int:
     """Return the line at which a person goes on behind a transcript of others.
 
     It is a last paragraph, or what stands right below, where nearly every line above it has a name
-    or a time in front and it has none.
+    or a time in front and it has none, and somebody speaks of themselves in it, or asks.
     """
     said = [*_list_timed(lines), *_list_turns(lines)]
     if not said:
@@ -146,9 +147,10 @@ def _find_own(lines: Sequence[str]) -> int:
     turns = [len(lines[number]) for number in {*said}]
     if len(turns) < OWN_SHARE * told or sum(turns) < TURN * len(turns):
         return len(lines)
-    if first >= end:
-        return first
-    return end if end < last and len(lines[end]) >= OWN_LEAST else len(lines)
+    own = max(first, end)
+    rest = " ".join(lines[own:last])
+    goes_on = cues.ONESELF.search(rest.lower()) is not None or turns_back(rest)
+    return own if goes_on and len(rest) >= OWN_LEAST else len(lines)
 
 
 OWN_LEAST: Final = 20

@@ -10,7 +10,6 @@ no readings and knows no server.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 from typing import Any, Final, NamedTuple
 
 from ullage.core.tokens.counting import Scale
@@ -19,6 +18,9 @@ from ullage.core.values.frozen import list_fields, replace
 SANE: Final = (0.3, 5.0)
 """Ratios of reported to counted tokens that a real vocabulary can have: the averages of single
 kinds of text ran from 0.75 to 3.63 (docs/design/counting.md). Others report something else."""
+
+MOST: Final = 10**9
+"""Tokens beyond which nothing is a size."""
 
 STEADY: Final = 8
 """Readings after which a learned ratio is trusted most, and moves slowest."""
@@ -31,9 +33,17 @@ ENOUGH: Final = 200
 """Counted tokens of messages below which a report teaches no ratio yet, as long as none is known: a
 template's few tokens a message would be read as the vocabulary's otherwise."""
 
-LIKELY: Final = (0.5, 4.0)
-"""Ratios of a whole request from which one is guessed: the same figures, and some more. Beyond
-them something stands outside that is not counted, or tools that the server leaves out."""
+LIKELY: Final = (0.5, 2.5)
+"""Ratios of a whole request from which one is guessed. Beyond them something stands outside that is
+not counted, or tools that the server leaves out."""
+
+LONG: Final = 2_000
+"""Counted tokens of messages that outweigh what stands outside: any ratio of a vocabulary is a
+guess from there on."""
+
+LOST: Final = 0.5
+"""The mean error, and the last one, beyond which all is learned anew: the first report was false,
+or the server is another."""
 
 STRAY: Final = 0.15
 """By what share the words of a conversation, or what came in a turn, are off the ratio (standard
@@ -115,9 +125,14 @@ class Calibration:
     @property
     def is_sane(self) -> bool:
         """Whether reports can have taught it: one from a log or a file may say anything."""
-        outside = self.outside is None or abs(self.outside.tokens) < inf
-        numbers = (self.error, *(self.spread or ())[::2])
-        return _is_sane(self.ratio) and outside and all(0 <= number < inf for number in numbers)
+        outside, spread = self.outside or Outside(0, 0.0), self.spread or Variances(0.0, 0.0, 0.0)
+        numbers = (self.error, self.seen, spread.ratio, spread.outside)
+        return (
+            _is_sane(self.ratio)
+            and abs(outside.tokens) <= MOST
+            and all(0 <= number <= MOST**2 for number in numbers)
+            and spread.both**2 <= spread.ratio * spread.outside * 1.01
+        )
 
     def is_of_others(self, fixed: int) -> bool:
         """Tell whether what stands outside was learned of other tools, or not at all."""
@@ -156,20 +171,25 @@ def learn(held: Calibration | None, reading: ReportedSize) -> Calibration | None
     whole = reading.reported / counted if counted else 0.0
     if not _is_possible(reading):
         return held
-    told = reading.before is None and reading.content >= ENOUGH and LIKELY[0] <= whole <= LIKELY[1]
+    most = LIKELY[1] if reading.content < LONG else SANE[1]
+    told = reading.before is None and reading.content >= ENOUGH and LIKELY[0] <= whole <= most
     known = held or Calibration(whole if told else 1.0)
     expected = known.predict(reading.content, reading.fixed)
+    missed = abs(expected / reading.reported - 1)
+    if missed > LOST < known.error:
+        return learn(None, replace(reading, before=None))
     made = _follow(_make_ready(known, reading), reading)
     if known.outside is not None and reading.before is None and known.is_of_others(reading.fixed):
         made = replace(made, outside=known.outside, spread=_forget(known.spread, made.spread))
     seen = known.seen + (known.seen > 0 or told or made.is_known)
-    missed = abs(expected / reading.reported - 1)
     error = known.error + (missed - known.error) / min(seen, STEADY) if known.seen else 0.0
     return replace(made, seen=seen, error=error)
 
 
 def _is_possible(reading: ReportedSize) -> bool:
     """Tell whether a vocabulary can have made a reading, whatever stands outside."""
+    if not 0 < reading.reported <= MOST:
+        return False
     if reading.before is None:
         return reading.content > 0 and reading.reported >= SANE[0] * reading.content
     reported, content = reading.before

@@ -46,6 +46,11 @@ def check(strategy: object) -> str:
     It loads none, so that a policy can be made without them.
     """
     if isinstance(strategy, Strategy):
+        if strategy.name in FILES and strategy is not _load(strategy.name):
+            raise ConfigurationError(
+                f"a strategy of your own is named {strategy.name!r}, as one of the package is: "
+                "give it another name"
+            )
         return strategy.name
     if isinstance(strategy, str) and strategy in FILES:
         return strategy
