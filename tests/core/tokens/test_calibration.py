@@ -257,3 +257,15 @@ def test_a_calibration_out_of_a_file_is_looked_at(odd: dict[str, Any]):
     learned = taught(course(1.2, 50, 10, [1000] * 4))
     assert learned.is_sane
     assert not replace(learned, **odd).is_sane
+
+
+def test_what_an_older_ullage_learned_goes_on():
+    """It kept no variances: they are those of a first guess."""
+    older = Calibration(1.2, Outside(30, 500.0), 0.02, 9)
+    other_tools = learn(older, ReportedSize(9_000, 6_000, 800))
+    assert other_tools is not None
+    assert (other_tools.outside, other_tools.seen) == (older.outside, 10)
+    assert other_tools.is_sane
+    grown = learn(other_tools, ReportedSize(7_700, 6_000, 30, (6_500, 5_000)))
+    assert grown is not None
+    assert grown.ratio == pytest.approx(1.2, rel=0.1)
