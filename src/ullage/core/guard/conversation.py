@@ -81,10 +81,8 @@ class Conversation:
         The report holds only for the same tools and system text; else the measure comes back as
         it is. The edges of the count are those of now: what is learned narrows them.
         """
-        if self.anchor is None:
-            return measured
         covered = part(measured, self.covered)
-        if covered.best != self.anchor.raw.best:
+        if self.anchor is None or covered.best != self.anchor.raw.best:
             return measured
         return replace(measured, anchor=Anchor(self.anchor.tokens, covered))
 
