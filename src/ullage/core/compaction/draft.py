@@ -184,9 +184,8 @@ class PlanDraft:
         situation = replace(now, tail=int(now.tail * share), keep=keep)
         steps = list(self.steps)
         drawn = (self.said, set(self.silent), self.flaws, self.words)
-        made = PlanDraft(situation, self.meter, self.script, steps, self.reserve, *drawn)
-        made.rewrote = self.rewrote
-        return made
+        new = (situation, self.meter, self.script, steps, self.reserve)
+        return PlanDraft(*new, *drawn, rewrote=self.rewrote)
 
 
 def find_growth(before: int, after: int) -> str | None:

@@ -40,7 +40,7 @@ NAMES: Final = 4
 def find_titles(lines: Sequence[str], opening: int) -> Iterator[int]:
     """Yield titles in capitals behind somebody's first words, unless they say that rules follow."""
     for number in range(max(opening, 1), len(lines)):
-        if is_title(lines[number]) and not cues.RULE_HEADING.search(lines[number].lower()):
+        if _is_title(lines[number]) and not cues.RULE_HEADING.search(lines[number].lower()):
             yield number
 
 
@@ -59,7 +59,7 @@ _WANTED: Final = re.compile(
 """Words by which somebody says what is to be made."""
 
 
-def is_title(line: str) -> bool:
+def _is_title(line: str) -> bool:
     """Tell whether a line is words in capitals, and no cry."""
     bare = line.strip()
     if not bare or len(bare) > TITLE_MOST or bare.endswith((":", "!", "?", "\uff1a", "\uff01")):
@@ -72,12 +72,12 @@ def find_headings(lines: Sequence[str], opening: int) -> Iterator[int]:
     """Yield lines of a few words above which a line is blank, and below which a text begins."""
     for number in range(max(opening, 1), len(lines) - 1):
         below = lines[number + 1] or (lines[number + 2] if number + 2 < len(lines) else "")
-        alone = not lines[number - 1].strip() and is_label(lines[number])
+        alone = not lines[number - 1].strip() and _is_label(lines[number])
         if alone and len(below.split()) > 5:
             yield number
 
 
-def is_label(line: str) -> bool:
+def _is_label(line: str) -> bool:
     """Tell whether a line is a name, a place or a heading: a few words without a stop."""
     bare = line.strip()
     return (
@@ -116,7 +116,7 @@ def _find_end(lines: Sequence[str], number: int) -> int:
     if not _is_closing(lines, number):
         return number
     end = number + 1
-    while end < min(number + 1 + NAMES, len(lines)) and is_label(lines[end]):
+    while end < min(number + 1 + NAMES, len(lines)) and _is_label(lines[end]):
         end += 1
     return end if end > number + 1 else number
 
@@ -128,7 +128,7 @@ def _is_closing(lines: Sequence[str], number: int) -> bool:
         return False
     if len(bare.split()) > 6:
         return False
-    return bare.endswith(_CLOSES) or (is_label(bare) and _CLOSING.search(bare) is not None)
+    return bare.endswith(_CLOSES) or (_is_label(bare) and _CLOSING.search(bare) is not None)
 
 
 def _is_greeting(line: str, above: str) -> bool:

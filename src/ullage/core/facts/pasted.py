@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from ullage.core.facts import cues
@@ -97,9 +97,9 @@ def find_pasted(marked: Sequence[str]) -> frozenset[int]:
     made = _find_dump(lines)
     if made < len(lines):
         found.update(range(made, find_return(lines, made, made=True)))
-    for said in (_list_timed(lines), _list_turns(lines)):
-        if said:
-            found.update(range(said[0], find_return(lines, said[0])))
+    timed, turns = _list_timed(lines), _list_turns(lines)
+    for said in filter(None, (timed, turns)):
+        found.update(range(said[0], find_return(lines, said[0])))
     if len(lines) > 1:  # these take two lines at least
         for alike in (_NUMBERED, _GREP, _MARGIN):
             found.update(_span(lines, alike, 2))
@@ -107,7 +107,7 @@ def find_pasted(marked: Sequence[str]) -> frozenset[int]:
         found.update(_find_rows(lines))
         found.update(_find_between(lines))
     found.update(n for n, line in enumerate(lines) if _QUOTE.match(line) or _is_data(line))
-    return frozenset(found.difference(range(_find_own(lines), len(lines))))
+    return frozenset(found.difference(range(_find_own(lines, {*timed, *turns}), len(lines))))
 
 
 def _find_frame(lines: Sequence[str]) -> int:
@@ -132,20 +132,18 @@ def _list_timed(lines: Sequence[str]) -> list[int]:
     return timed if len(timed) > 1 else []
 
 
-def _find_own(lines: Sequence[str]) -> int:
-    """Return the line at which a person goes on behind a transcript of others.
+def _find_own(lines: Sequence[str], said: Collection[int]) -> int:
+    """Return the line at which a person goes on behind what others `said`, in these lines.
 
     It is a last paragraph, or what stands right below, where nearly every line above it has a name
     or a time in front and it has none, and somebody speaks of themselves in it, or asks.
     """
-    said = [*_list_timed(lines), *_list_turns(lines)]
     if not said:
         return len(lines)
     first, last = find_last(lines, 0)
     end, begun = max(said) + 1, min(said)
     told = sum(bool(line.strip()) for line in lines[begun:end])
-    turns = [len(lines[number]) for number in {*said}]
-    if len(turns) < OWN_SHARE * told or sum(turns) < TURN * len(turns):
+    if len(said) < OWN_SHARE * told or sum(len(lines[n]) for n in said) < TURN * len(said):
         return len(lines)
     own = max(first, end)
     rest = " ".join(lines[own:last])
