@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import signal
@@ -38,7 +39,11 @@ from tests.proxy.serving import (
 from tests.support.faults import FaultServer, hanging, of_json
 from tests.support.waiting import eventually
 from ullage.config.serving import ModelRule, Upstream
+from ullage.core.guard.learned import NOTHING
+from ullage.lessons import Lessons
 from ullage.proxy import exchange, far, guarding, workers
+from ullage.proxy.doors import JOB, MOST_LESSONS, FarLessons, Pipe
+from ullage.proxy.frames import ProxyReply, WorkerAsk, pack, read
 from ullage.proxy.steering import Steering, digest_conversation, digest_message, make_whom
 from ullage.proxy.workers import Worker, WorkerLost
 from ullage.storage import MemoryStore
@@ -155,6 +160,68 @@ def test_what_an_answer_says_is_learned_by_the_worker() -> None:
             return "basis=calibrated" in again.headers["x-ullage-context"]
 
         eventually(calibrated)
+
+
+def test_a_job_asks_once_what_is_known_of_a_model_and_hears_what_it_taught_itself() -> None:
+    lessons, asks = Lessons(None, lambda: 1_000.0), list[str]()
+    there, here = os.pipe(), os.pipe()
+    link = Pipe(os.fdopen(here[0], "rb"), os.fdopen(there[1], "wb"))
+
+    def answer() -> None:
+        with os.fdopen(there[0], "rb") as source, os.fdopen(here[1], "wb") as sink:
+            while (frame := read(source)) is not None:
+                asks.append(frame.method)
+                value = getattr(lessons, frame.method)(*frame.arguments)
+                if isinstance(frame, WorkerAsk):
+                    sink.write(pack(ProxyReply(frame.number, value)))
+                    sink.flush()
+
+    far_lessons = FarLessons(lambda: 1_000.0)
+    far_lessons.link = link
+    with ThreadPoolExecutor(2) as threads:
+        threads.submit(answer)
+        threads.submit(link.listen, print)
+        nobody = far_lessons.find("m")  # outside of a job each look asks
+        assert far_lessons.find("m") is nobody
+        assert asks == ["find", "find"]
+        JOB.set(7)
+        assert far_lessons.find("m") is far_lessons.find("m") is nobody
+        assert asks == ["find"] * 3
+        far_lessons.note_law("m", "alternation")
+        assert far_lessons.find("m").laws == {"alternation"}
+        lessons.note_law("m", "whole_loops")  # by somebody else: the next job hears of it
+        assert far_lessons.find("m").laws == {"alternation"}
+        JOB.set(8)
+        assert far_lessons.find("m").laws == {"alternation", "whole_loops"}
+        assert asks == [*["find"] * 3, "note_law", "find", "find"]
+        JOB.set(0)
+        link._sink.close()
+    link._source.close()
+
+
+def test_a_worker_keeps_what_it_was_told_of_few_models() -> None:
+    class Told(Pipe):
+        def ask(self, door: str, method: str, *arguments: Any) -> Any:
+            return NOTHING
+
+    far_lessons = FarLessons(lambda: 0.0)
+    far_lessons.link = Told(io.BytesIO(), io.BytesIO())
+    for number in range(2 * MOST_LESSONS):
+        far_lessons.find(str(number))
+    assert len(far_lessons._found) == MOST_LESSONS
+
+
+def test_what_a_worker_tells_and_cannot_be_done_is_logged_and_holds_nothing_up(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(Lessons, "learn", fail)
+    with over(of_json(WHOLE["openai_chat"])) as (proxy, _):
+        assert proxy.post(CHAT, talk("openai_chat", stream=False)).status_code == 200
+        eventually(lambda: "what a worker told could not be done: lessons.learn" in caplog.text)
+        assert proxy.post(CHAT, talk("openai_chat", stream=False)).status_code == 200
 
 
 @pytest.mark.parametrize("dialect", ["openai_chat", "anthropic"])

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 ANSWER_S: Final = 60.0
 """Seconds that a thread waits for the proxy: it is there, or this process ends with it."""
 
+MOST_LESSONS: Final = 64
+"""Models of which a worker keeps what it was told last."""
+
 JOB: ContextVar[int] = ContextVar("JOB", default=0)
 """The number of the job that something is told for."""
 
@@ -64,7 +67,7 @@ class Pipe:
         return await asyncio.wrap_future(self._begin(door, method, arguments))
 
     def tell(self, door: str, method: str, *arguments: Any) -> None:
-        """Tell the proxy something."""
+        """Tell the proxy something: it is done before whatever is asked for later."""
         self.send(Tell(JOB.get(), door, method, arguments))
 
     def listen(self, take: Callable[[Any], None]) -> None:
@@ -246,11 +249,12 @@ class FarWindows(Resolver):
 
     def record(self, question: Question, claim: Claim) -> None:
         """Enter what an event said of a window."""
-        self.link.ask("windows", "record", question, claim)
+        self.link.tell("windows", "record", question, claim)
 
     def take_in(self, question: Question, claims: Sequence[Claim]) -> None:
         """Take in events that a conversation remembers, each as of its own time."""
-        self.link.ask("windows", "take_in", question, tuple(claims))
+        if claims:
+            self.link.tell("windows", "take_in", question, tuple(claims))
 
     def start_trial(self, question: Question) -> bool:
         """Tell whether a request over a learned bound may be tried, and remember that one is."""
@@ -258,26 +262,48 @@ class FarWindows(Resolver):
 
 
 class FarLessons(Lessons):
-    """The proxy's lessons."""
+    """The proxy's lessons. What one job has asked for is not asked for again until it teaches."""
 
     link: Pipe
 
+    def __init__(self, now: Callable[[], float]) -> None:
+        super().__init__(None, now)
+        self._found: dict[str, tuple[int, Learned]] = {}
+
     def find(self, key: str) -> Learned:
-        """Return what is known of a model."""
-        found: Learned = self.link.ask("lessons", "find", key)
+        """Return what is known of a model: the object found before, where nothing has changed."""
+        job, (told_for, before) = JOB.get(), self._found.get(key, (0, None))
+        if before is not None and told_for == job != 0:
+            return before
+        told: Learned = self.link.ask("lessons", "find", key)
+        found = before if told == before else told
+        self._found.pop(key, None)
+        self._found[key] = job, found
+        if len(self._found) > MOST_LESSONS:
+            self._found.pop(next(iter(self._found)), None)
         return found
 
     def learn(self, key: str, reading: ReportedSize) -> None:
         """Calibrate by one report; one that cannot be true changes nothing."""
-        self.link.ask("lessons", "learn", key, reading)
+        self.link.tell("lessons", "learn", key, reading)
+        self._doubt(key)
 
     def note_law(self, key: str, law: Law) -> None:
         """Remember that a model refused a history by this law."""
-        self.link.ask("lessons", "note_law", key, law)
+        self.link.tell("lessons", "note_law", key, law)
+        self._doubt(key)
 
     def take_in(self, key: str, learned: Learned) -> bool:
         """Take in what a conversation remembers of a model; tell whether that still holds."""
-        return bool(self.link.ask("lessons", "take_in", key, learned))
+        still = bool(self.link.ask("lessons", "take_in", key, learned))
+        self._doubt(key)
+        return still
+
+    def _doubt(self, key: str) -> None:
+        """Have a model asked for again: what is known of it may have changed."""
+        _, before = self._found.get(key, (0, None))
+        if before is not None:
+            self._found[key] = 0, before
 
 
 class FarHistories(Histories):

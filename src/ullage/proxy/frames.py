@@ -1,15 +1,14 @@
 """What a proxy and its workers tell each other, as frames on a pipe: a length, then a pickle.
 
-Both ends are the same program of the same user: nobody else writes to these pipes. It knows no
-requests.
+Both ends are the same program of the same user: nobody else writes to these pipes. Frames are
+tuples, which are pickled in a third of the time of frozen dataclasses. It knows no requests.
 """
 
 from __future__ import annotations
 
 import pickle
 import struct
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 if TYPE_CHECKING:
     import asyncio
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
 HEAD: Final = struct.Struct("!Q")
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerJob:
+class WorkerJob(NamedTuple):
     """Work for a worker, done by its method `name`; it answers with `Done` of this number."""
 
     number: int
@@ -26,8 +24,7 @@ class WorkerJob:
     arguments: tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(NamedTuple):
     """The end of a job: its value, or what it raised."""
 
     number: int
@@ -35,8 +32,7 @@ class Done:
     error: BaseException | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerAsk:
+class WorkerAsk(NamedTuple):
     """What a worker needs of the proxy: a method of a door. `ProxyReply` has the number."""
 
     number: int
@@ -45,8 +41,7 @@ class WorkerAsk:
     arguments: tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ProxyReply:
+class ProxyReply(NamedTuple):
     """The answer to `WorkerAsk`."""
 
     number: int
@@ -54,8 +49,7 @@ class ProxyReply:
     error: BaseException | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Tell:
+class Tell(NamedTuple):
     """What a worker tells the proxy, on behalf of a job; nothing is answered."""
 
     job: int
@@ -64,8 +58,7 @@ class Tell:
     arguments: tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Beat:
+class Beat(NamedTuple):
     """A worker lives, and gets round to its work."""
 
 

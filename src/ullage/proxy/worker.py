@@ -7,6 +7,7 @@ all that is remembered. `proxy.workers` alone begins it, by its `main`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
@@ -40,6 +41,9 @@ from ullage.proxy.ledger import Ledger
 from ullage.runtime import Runtime
 from ullage.windows import ResolverOptions
 
+if sys.platform == "linux":
+    import fcntl
+
 if TYPE_CHECKING:
     from ullage.config.serving import Serve
     from ullage.core.dialects.reply import Reply
@@ -55,6 +59,9 @@ BEAT_S: Final = 1.0
 
 SMALL_FIELD: Final = 4_096
 """Bytes of a field of a body up to which the proxy is told of it."""
+
+PIPE_BYTES: Final = 1 << 20
+"""What a pipe holds: the most that Linux gives to everybody (/proc/sys/fs/pipe-max-size)."""
 
 NICER: Final = 5
 """How much less of a busy machine a worker takes than the proxy itself (nice)."""
@@ -97,7 +104,7 @@ class Bench:
     def __init__(self, link: Pipe, setup: WorkerSetup) -> None:
         runtime = Runtime(settings=setup.settings, remembered=setup.remembered)
         runtime.windows = _join(FarWindows(runtime.transport, runtime.now, _options(setup)), link)
-        runtime.lessons = _join(FarLessons(None, runtime.now), link)
+        runtime.lessons = _join(FarLessons(runtime.now), link)
         runtime.metrics = FarListener(link)
         store = FarStore(link, searches=setup.searches)
         histories = _join(FarHistories(), link)
@@ -314,9 +321,18 @@ async def serve_jobs(source: BinaryIO, sink: BinaryIO) -> None:
     await work(link, bench, frames)
 
 
+def _widen(pipe: BinaryIO) -> None:
+    """Have a pipe take a whole request at once, where it is one and the system lets it."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+
+
 def main() -> None:
     """Run a worker on its standard input and output."""
     _live_with_parent()
     source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    for pipe in (source, sink):
+        _widen(pipe)
     os.dup2(2, 1)  # what somebody prints is no frame
     asyncio.run(serve_jobs(source, sink))

@@ -190,7 +190,7 @@ class Worker:
                 if isinstance(frame, Done):
                     self._end(frame)
                 elif isinstance(frame, WorkerAsk):
-                    self._keep(self._answer(frame))
+                    self._answer(frame)
                 elif isinstance(frame, Tell):
                     self._note(frame)
         except Exception:
@@ -210,23 +210,31 @@ class Worker:
         else:
             future.set_result(done.value)
 
-    async def _answer(self, asked: WorkerAsk) -> None:
-        ends = await asyncio.gather(self._call(asked), return_exceptions=True)
+    def _answer(self, asked: WorkerAsk) -> None:
+        """Answer at once what is known at once; what has to be awaited has a task of its own."""
+        try:
+            value = self._doors[asked.door, asked.method](*asked.arguments)
+        except Exception as error:  # noqa: BLE001 - raised where it was asked for
+            self.send(ProxyReply(asked.number, error=error))
+            return
+        if asyncio.iscoroutine(value):
+            self._keep(self._answer_later(asked.number, value))
+        else:
+            self.send(ProxyReply(asked.number, value))
+
+    async def _answer_later(self, number: int, work: Coroutine[Any, Any, Any]) -> None:
+        ends = await asyncio.gather(work, return_exceptions=True)
         end = ends[0]
-        failed = isinstance(end, BaseException)  # it is raised where it was asked for
-        number = asked.number
+        failed = isinstance(end, BaseException)
         self.send(ProxyReply(number, error=end) if failed else ProxyReply(number, end))
 
-    async def _call(self, asked: WorkerAsk | Tell) -> Any:
-        value = self._doors[asked.door, asked.method](*asked.arguments)
-        return await value if asyncio.iscoroutine(value) else value
-
     def _note(self, told: Tell) -> None:
-        """Do what a worker tells, in the context of the job that it is told for."""
-        context = self._jobs[told.job][1].copy() if told.job in self._jobs else None
-        task = asyncio.get_running_loop().create_task(self._call(told), context=context)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        """Do at once what a worker tells, in the context of the job that it is told for."""
+        context = self._jobs[told.job][1] if told.job in self._jobs else Context()
+        try:
+            context.copy().run(self._doors[told.door, told.method], *told.arguments)
+        except Exception:
+            log.exception("what a worker told could not be done: %s.%s", told.door, told.method)
 
     def _lose(self) -> None:
         self.is_lost = True
