@@ -245,7 +245,7 @@ def test_a_retry_is_always_smaller_than_what_was_refused(
 @pytest.mark.parametrize(
     ("error", "given"),
     [
-        (ErrorKind("total", 2000, 1900), 100),
+        (ErrorKind("total", 2000, 1700), 300),
         (ErrorKind("total", 1500), 232),
         (ErrorKind("output_cap", 300), 300),
     ],
@@ -257,6 +257,39 @@ def test_a_total_lowers_the_output_and_leaves_the_history(error: ErrorKind, give
     assert made.messages == sent.messages
     assert made.max_tokens == given
     assert "after a refusal" in events(made, Notice)[0].text
+    named = [need.evidence for need in world.needs if isinstance(need, NeedWindow)][-1]
+    if error.kind == "total":
+        assert named is not None
+        assert named.tokens == error.limit
+        assert made.window.working_tokens == made.assessment.window_tokens == error.limit
+    else:
+        assert named is None
+
+
+def test_a_total_that_may_be_no_error_of_size_lowers_the_output_and_teaches_no_window() -> None:
+    world, request = World(window(None)), Request(talk(24), max_tokens=500)
+    sent = first(world, request)
+    made = recover(world, sent, ErrorKind("total", 2000, 1700, certainty="likely"), request)
+    assert made.max_tokens == 300
+    assert all(need.evidence is None for need in world.needs if isinstance(need, NeedWindow))
+    assert made.window == sent.window
+
+
+def test_a_total_that_leaves_less_than_an_answer_needs_compacts() -> None:
+    world, request = World(window(None)), Request(talk(24), max_tokens=500)
+    sent = first(world, request)
+    made = recover(world, sent, ErrorKind("total", 2000, 1900), request)
+    assert made.count.high < 1000
+    assert made.max_tokens == 500
+
+
+def test_a_total_lowers_the_output_below_what_it_needs_where_nothing_can_be_left_out() -> None:
+    world, request = World(window(None)), Request(talk(1, 600)[:2], max_tokens=500)
+    sent = first(world, request)
+    used = sent.count.tokens
+    made = recover(world, sent, ErrorKind("total", used + 40, used), request)
+    assert made.messages == sent.messages
+    assert made.max_tokens == 40
 
 
 @pytest.mark.parametrize("error", [ErrorKind("total"), ErrorKind("total", 1000, 1100)])

@@ -1,14 +1,16 @@
 """What follows a refusal: a smaller request, or none.
 
 `recover` is a generator like `machine.prepare`, and calls no model. Each kind of error has one
-way: sizes are compacted with ever smaller tails, output is lowered, media are stripped, tool loops
-that were cut through are left out whole, and so is reasoning that is bound to what is gone;
-messages of one role in a row are put together where a chat template refuses them. A turn has one
-budget of attempts for all of them. It neither reads errors nor sends anything.
+way: sizes are compacted with ever smaller tails, output is lowered as long as an answer has room,
+media are stripped, tool loops that were cut through are left out whole, and so is reasoning that
+is bound to what is gone; messages of one role in a row are put together where a chat template
+refuses them. A turn has one budget of attempts for all of them. It neither reads errors nor sends
+anything.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,7 +29,9 @@ from ullage.core.guard.request import NeedUndo, NeedWindow, Prepared, Preparing,
 from ullage.core.guard.stages.compact import compact_request
 from ullage.core.guard.stages.decide import Due, make_room
 from ullage.core.guard.stages.measure import Measured, explain_immovable, scale_to
+from ullage.core.guard.stages.room import room_needed
 from ullage.core.guard.stages.view import prepare_view
+from ullage.core.tokens.gauge import assess
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
     from ullage.core.errors import ErrorKind
     from ullage.core.guard.events import Event
     from ullage.core.guard.request import Need
+    from ullage.core.tokens.window import Window
 
 RECOVERY: Final[frozenset[Trigger]] = frozenset({"overflow_recovery", "transport_recovery"})
 """Why a checkpoint was made that only a failure asked for."""
@@ -83,7 +88,7 @@ def recover(
     if error.kind in ("total", "output_cap") and request.max_tokens is not None:
         lowered = _lower_output(request.max_tokens, sent, error)
         if lowered is not None:
-            return replace(sent, max_tokens=lowered, events=(_report_lowered(request, lowered),))
+            return (yield from _shorten_answer(setup, request, sent, error, lowered))
     if error.kind == "malformed_history" and error.about is not None:
         lawful = setup.with_laws(frozenset({TAUGHT[error.about]}))
         return (yield from machine.prepare(lawful, request, unbinds=error.about == "binding"))
@@ -207,6 +212,36 @@ def _without_media(setup: Setup, request: Request, sent: Prepared) -> Preparing:
             bound=sent.count.high,
         )
     return (yield from prepare_view(setup, request, made))
+
+
+def _shorten_answer(
+    setup: Setup, request: Request, sent: Prepared, error: ErrorKind, lowered: int
+) -> Preparing:
+    """Lower the output to the room that is left, and learn the window that the refusal names.
+
+    Where that is less than an answer needs, the request is made smaller instead, unless nothing
+    can be left out.
+    """
+    made = sent
+    if error.kind == "total":
+        if lowered < room_needed(setup.policy, request, error.limit or 0):
+            with suppress(ContextTooLargeError):
+                return (yield from _smaller(setup, request, sent, error, "overflow_recovery"))
+        made = yield from _learn_window(setup, sent, error)
+    return replace(made, max_tokens=lowered, events=(_report_lowered(request, lowered),))
+
+
+def _learn_window(setup: Setup, sent: Prepared, error: ErrorKind) -> Generator[Need, Any, Prepared]:
+    """Return what was sent with the window that a refusal certainly names."""
+    named = error.limit if error.certainty == "certain" else None
+    evidence = None if named is None else make_refusal(sent, error, named)
+    if evidence is None:
+        return sent
+    window: Window = yield NeedWindow(evidence)
+    conversation = replace(sent.conversation, suspect=(evidence.tokens, setup.now))
+    window = conversation.narrow(setup.policy.narrow(window, setup.prices), setup.now)
+    found = assess(sent.count, window, thresholds=setup.policy.thresholds)
+    return replace(sent, window=window, assessment=found, conversation=conversation)
 
 
 def _lower_output(asked: int, sent: Prepared, error: ErrorKind) -> int | None:
