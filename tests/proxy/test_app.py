@@ -24,7 +24,7 @@ from tests.proxy.serving import (
     streamed,
     talk,
 )
-from tests.support.faults import FaultServer, closed_port, of_json
+from tests.support.faults import Answer, FaultServer, closed_port, dropped, of_json
 from ullage.config.serving import ModelRule, Serve, Upstream
 from ullage.core.errors import StoreError
 from ullage.proxy.app import App
@@ -250,6 +250,27 @@ def test_new_requests_go_by_the_configuration_as_it_is_now() -> None:
         after = proxy.post(CHAT, talk("openai_chat"))
     assert "window=8192" in before.headers["x-ullage-context"]
     assert "window=4096" in after.headers["x-ullage-context"]
+
+
+def test_a_server_that_went_away_or_a_new_configuration_has_the_window_asked_for_again() -> None:
+    def props(window: int) -> Answer:
+        return of_json({"default_generation_settings": {"n_ctx": window}, "total_slots": 1})
+
+    answers = (of_json(WHOLE["openai_chat"]), dropped(), of_json(WHOLE["openai_chat"]))
+    with (
+        FaultServer({CHAT: answers, "/props": tuple(map(props, (2048, 8192, 4096)))}) as upstream,
+        proxied(upstream.root_url, rules=()) as proxy,
+    ):
+        body = talk("openai_chat", stream=False)
+
+        def window() -> str:
+            return proxy.post(CHAT, body).headers.get("x-ullage-context", "")
+
+        assert "window=2048" in window()
+        window()  # the connection breaks
+        assert "window=8192" in window()
+        proxy.app.reload(proxy.app.serve)
+        assert "window=4096" in window()
 
 
 def test_a_store_that_was_opened_is_closed_and_one_that_was_given_is_not(tmp_path: Path) -> None:

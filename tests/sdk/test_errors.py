@@ -299,7 +299,9 @@ def test_a_broken_connection_is_told_from_a_stall_and_from_an_error(answer, lost
 
 def test_a_server_that_is_not_there_is_no_broken_connection() -> None:
     with closed_port() as port:
-        assert not lost_connection(raised(f"http://127.0.0.1:{port}/v1"))
+        error = raised(f"http://127.0.0.1:{port}/v1")
+        assert not lost_connection(error)
+        assert read_trouble(error) == Trouble(ErrorKind("other"), text=str(error), away=True)
         with pytest.raises(httpx2.ConnectError) as caught:
             httpx2.get(f"http://127.0.0.1:{port}/")
         assert not lost_connection(caught.value)

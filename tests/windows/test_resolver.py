@@ -179,6 +179,29 @@ def test_a_positive_answer_holds_an_hour(resolver, clock) -> None:
     assert POSITIVE_S == HOUR
 
 
+def test_a_server_in_doubt_is_asked_again_and_others_are_not(resolver) -> None:
+    with (
+        FaultServer({"/props": (props(2048), props(4096), props(8192))}) as server,
+        FaultServer({"/props": props(1024)}) as other,
+    ):
+        questions = [Question("m", server.base_url, key) for key in ("a", "b")]
+        beside = Question("m", other.base_url)
+        before = [resolver.window(each).input_tokens for each in (*questions, beside)]
+        assert before == [2048, 4096, 1024]
+        assert resolver.server(questions[0]) == "llama.cpp"
+        resolver.doubt(f"{server.root_url}/v1")
+        assert resolver.server(questions[0]) == "llama.cpp"
+        after = [resolver.window(each).input_tokens for each in (*questions, beside)]
+        assert after == [8192, 8192, 1024]
+        assert (probes(server), probes(other)) == (4, 1)
+        resolver.doubt()
+        assert [resolver.window(each).input_tokens for each in (questions[0], beside)] == [
+            8192,
+            1024,
+        ]
+        assert (probes(server), probes(other)) == (5, 2)
+
+
 def test_a_failure_holds_five_minutes_and_warns_once_each_time(resolver, clock, caplog) -> None:
     with FaultServer({"/props": (Answer(404), props(2048))}) as server:
         question = Question("m", server.base_url)

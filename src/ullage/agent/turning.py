@@ -225,6 +225,8 @@ class Turning:
 
     def _note_failure(self, error: CallFailed) -> Failed:
         self._trouble = Trouble(error.kind, error.lost, str(error))
+        if error.unreached:
+            self._kit.port.doubt_server()
         self._partial, self._failed = "", self._view
         return Failed(
             str(error),
@@ -308,6 +310,7 @@ class Turning:
             self._tell(kind, {"text": text})
 
     def _waits(self, reason: str, seconds: float) -> None:
+        self._kit.port.doubt_server()
         self._tell("status", {"text": f"{reason}: trying again in {seconds:.1f} s"})
 
     def _tell(self, kind: str, data: dict[str, Any]) -> None:

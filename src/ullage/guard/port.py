@@ -258,6 +258,8 @@ class Port(Unpicklable):
         """Return what to send after a failure, None where a retry is no help. Tells of it."""
         if found is None:
             return None
+        if found.lost or found.away:
+            self.doubt_server()
         from ullage.core.guard import recovery
 
         sent, kind = view.prepared, view.request.doubt(found.kind)
@@ -428,6 +430,11 @@ class Port(Unpicklable):
             learned=runtime.lessons.find(question.own_key),
         )
         return setup.with_laws(runtime.find_laws(question))
+
+    def doubt_server(self) -> None:
+        """Have the server asked again for its window: it went away, and may come back another."""
+        if self.driver.question.base_url is not None:
+            self.driver.runtime.windows.doubt(self.driver.question.base_url)
 
     def _note_law(self, law: Law) -> None:
         self.driver.runtime.lessons.note_law(self.driver.question.own_key, law)

@@ -162,6 +162,7 @@ class App:
             self.face.renew()
         self.watch.reads = serve.reads_text
         self._asgi = None
+        self.runtime.windows.doubt()
         self._guarding = self._make_guarding(self.guarding)
         if self._workers is not None:
             self._workers.renew(serve.workers, self._turns)

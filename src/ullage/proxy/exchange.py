@@ -43,7 +43,7 @@ from ullage.proxy.opened import (
 from ullage.proxy.relay import EventRelay, LineRelay
 from ullage.proxy.rounds import RoundRelay
 from ullage.proxy.standing import SHOWN, describe
-from ullage.proxy.upstream import Response, Sent, Unreached, UpstreamBroken, discreet
+from ullage.proxy.upstream import Response, Sent, Stalled, Unreached, UpstreamBroken, discreet
 from ullage.proxy.watching import RequestEnd
 from ullage.proxy.workers import WorkerLost
 from ullage.sdk.errors import Trouble, classify_error
@@ -158,8 +158,12 @@ class Exchange:
         )
         try:
             return discreet(await self._app.sender.send(what), upstream.api_key)
-        except Unreached as error:
-            raise RequestRefused(502, error.code, str(error)) from error
+        except (Unreached, UpstreamBroken) as error:
+            if not isinstance(error, Stalled):  # it may come back with another window
+                self._app.runtime.windows.doubt(upstream.root)
+            if isinstance(error, Unreached):
+                raise RequestRefused(502, error.code, str(error)) from error
+            raise
 
     # --- conversations --------------------------------------------------------------------------
 

@@ -58,17 +58,20 @@ def classify_exception(error: BaseException) -> ErrorKind:
 class Trouble:
     """What went wrong with one attempt: what it means for the window, and in whose words.
 
-    `lost` tells that the connection broke, so that nobody knows whether the request was too large.
+    `lost` tells that the connection broke, so that nobody knows whether the request was too large;
+    `away` that no server could be reached.
     """
 
     kind: ErrorKind
     lost: bool = False
     text: str = ""
+    away: bool = False
 
 
 def read_trouble(error: BaseException) -> Trouble:
     """Return what an exception means for the request that it ended."""
-    return Trouble(classify_exception(error), lost_connection(error), str(error))
+    kind, lost = classify_exception(error), lost_connection(error)
+    return Trouble(kind, lost, str(error), away=not lost and is_unreached(error))
 
 
 def lost_connection(error: BaseException) -> bool:
@@ -78,13 +81,19 @@ def lost_connection(error: BaseException) -> bool:
     names of the exception's classes and of what it was raised from. The SDKs' APIConnectionError
     wraps many things; it counts by itself only where it names no cause.
     """
-    chain = [*_chain(error)]
-    links = [{kind.__name__ for kind in type(link).__mro__} for link in chain]
+    links = [{kind.__name__ for kind in type(link).__mro__} for link in _chain(error)]
     names = frozenset[str]().union(*links)
-    unreached = any(type(x) is ConnectionError and str(x).startswith(NO_SERVER) for x in chain)
-    if any("Timeout" in name for name in names) or names & UNREACHED or unreached:
+    if any("Timeout" in name for name in names) or is_unreached(error):
         return False
     return bool(names & BROKEN) or all("APIConnectionError" in link for link in links)
+
+
+def is_unreached(error: BaseException) -> bool:
+    """Tell whether no server was there to take the request."""
+    chain = [*_chain(error)]
+    if any(type(x) is ConnectionError and str(x).startswith(NO_SERVER) for x in chain):
+        return True
+    return any(kind.__name__ in UNREACHED for link in chain for kind in type(link).__mro__)
 
 
 BROKEN: Final = frozenset(

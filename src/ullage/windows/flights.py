@@ -117,6 +117,13 @@ class Flights(Generic[Value]):
         with self._lock:
             self._landed.pop(key, None)
 
+    def expire(self, begins: str) -> None:
+        """Have answers asked for anew whose keys begin so; until then they can be peeked at."""
+        with self._lock:
+            for key, held in self._landed.items():
+                if isinstance(key, str) and key.startswith(begins):
+                    self._landed[key] = Landed(held.value, 0.0)
+
     def clear(self) -> None:
         """Forget every answer."""
         with self._lock:

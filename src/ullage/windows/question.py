@@ -19,6 +19,9 @@ from ullage.windows.probes import root
 BY: Final = " by "
 """Stands between a key and the party that something was learned from."""
 
+CREDENTIAL: Final = "#"
+"""Stands between an endpoint and the hash of a credential."""
+
 MARK: Final = "[1m]"
 WIDE: Final = 1_000_000
 """The window of a model's name that ends in the mark: Claude Code names models so."""
@@ -106,7 +109,7 @@ class Question:
 
 def mark_credential(api_key: str | None) -> str:
     """Return what stands in every scope of a credential: a hash of it."""
-    return f"#{_hash_secret(api_key or '')}"
+    return f"{CREDENTIAL}{_hash_secret(api_key or '')}"
 
 
 def mark_client(name: str) -> str:

@@ -25,7 +25,7 @@ from ullage.windows.flights import MOST, Flights, Landed
 from ullage.windows.ledger import EvidenceLedger
 from ullage.windows.probes import Found
 from ullage.windows.probes.found import root
-from ullage.windows.question import BY
+from ullage.windows.question import BY, CREDENTIAL
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -215,6 +215,10 @@ class Resolver:
         """Take in events that a conversation remembers, each as of its own time."""
         if claims and self.ledger.take_in(question, claims):
             self._found.drop(question.key)
+
+    def doubt(self, base_url: str = "") -> None:
+        """Ask a server again, or all: it went away, and may come back with another window."""
+        self._found.expire(f"{root(base_url)}{CREDENTIAL}" if base_url else "")
 
     def hear(self, key: str, claims: Sequence[Claim]) -> None:
         """Take in events that another process told of a model, by the key of whom it learned from.
