@@ -170,8 +170,17 @@ def test_a_summary_stands_behind_the_task_in_the_middles_place() -> None:
     assert made.block.endswith("[end of facts]\nGoal:\n- count on.")
 
 
-def test_without_a_summariser_the_summary_is_by_rule() -> None:
-    made = run(talk(40), Order(700, 200, ALL))
+def test_without_a_summariser_others_run_that_fill_the_target_better() -> None:
+    made, without = run(talk(40), Order(700, 200, ALL)), run(talk(40), Order(700, 200, BOTH))
+    assert made.fallback_reason == "no_summariser"
+    assert without.fallback_reason is None
+    assert made.strategy == "trim_oldest"
+    assert made.script == without.script
+    assert made.after.high >= 0.9 * 700
+
+
+def test_without_a_summariser_and_others_the_summary_is_by_rule() -> None:
+    made = run(talk(40), Order(700, 200, ("summarise_middle",)))
     assert made.fallback_reason == "no_summariser"
     assert texts(made)[2] == made.block
     last = max(made.script.drops - {43})
@@ -243,7 +252,7 @@ def test_what_is_larger_than_the_window_is_summarised_in_pieces_and_joined() -> 
 
 def test_a_summariser_that_fails_leaves_the_block_by_rule_and_says_why() -> None:
     order = Order(700, 200, ALL, summariser=True)
-    failed, by_rule = run(talk(40), order), run(talk(40), Order(700, 200, ALL))
+    failed, by_rule = run(talk(40), order), run(talk(40), Order(700, 200, ("summarise_middle",)))
     assert failed.fallback_reason == "summariser_failed"
     assert failed.strategy.startswith("summarise_middle")
     assert failed.block == by_rule.block

@@ -350,7 +350,7 @@ def test_a_server_that_cannot_count_leaves_the_estimate() -> None:
 
 def test_a_plan_over_the_target_by_the_servers_count_is_tightened() -> None:
     def server(messages: list[Any]) -> int:
-        return 400 + 28 * len(messages)
+        return 400 + 5 * len(str(messages)) // 12
 
     world = World(window(1900), server=server)
     made = prepare(world, talk(24), setup(scale=GUESS))
@@ -414,7 +414,8 @@ def test_a_useless_summary_is_replaced_by_rule_with_the_reason(
     answer: str | None, reason: str
 ) -> None:
     made = prepare(World(window(1300), summary=answer), talk(24), setup(summariser=True))
-    by_rule = prepare(World(window(1300)), talk(24))
+    alone = Policy(rungs=(Rung(0.9, 0.5, ("summarise_middle",)),))
+    by_rule = prepare(World(window(1300)), talk(24), setup(alone))
     assert made.checkpoint is not None
     assert made.checkpoint.fallback_reason == reason
     assert "Last words of the assistant:" in made.checkpoint.summary

@@ -334,9 +334,19 @@ def _plan_draft(draft: PlanDraft, order: Order) -> PlanDraft:
     """Return the plan for what is said."""
     draft.take("excerpt", excerpt.shorten_newest(draft.situation))
     for strategy in order.runs:
-        if strategy.prose:
+        if strategy.prose and _is_wanted(order):
             _make_way(draft, strategy, order)
     return _settle(draft, order, _find_most(draft, order))
+
+
+def _is_wanted(order: Order) -> bool:
+    """Tell whether a strategy that wants a summary is to run.
+
+    Where nobody writes one, others that leave messages out fill the target better: they keep what
+    fits of a step, and such a strategy keeps steps whole or not at all.
+    """
+    others = any(each.drops and not each.silent and not each.prose for each in order.runs)
+    return order.summariser or order.paid is not None or not others
 
 
 def _make_way(draft: PlanDraft, strategy: Strategy, order: Order) -> None:
@@ -535,7 +545,8 @@ def _fallback(draft: PlanDraft, order: Order, written: Written | None) -> str | 
     """Return why a summary was written by rule, None where it was not."""
     if written is not None:
         return written.flaw if written.prose is None else None
-    return "no_summariser" if _is_summarised(draft, order) else None
+    wanted = order.strategies and any(strategy.prose for strategy in order.runs)
+    return "no_summariser" if wanted and draft.script.drops else None
 
 
 def _originals(transcript: Transcript, script: Script, silent: set[int]) -> dict[str, str]:

@@ -278,7 +278,8 @@ def _tighten(
         if outcome.reached or outcome.reason is not None or not left:
             break
         left -= 1
-        order = _keep_prose(replace(order, target=order.target * wanted // after.high), outcome)
+        target = min(order.target * wanted // after.high, order.target - (after.high - wanted))
+        order = _keep_prose(replace(order, target=max(target, 1)), outcome)
         again = yield from ask_summaries(
             compact(before, size, meter, setup.codec, order), before.rules.dialect
         )
