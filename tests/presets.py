@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ullage.core.compaction.policy import DETERMINISTIC, Policy, Rung
+from ullage.core.compaction.policy import Policy, Rung
 
 
 def trim(keep_last: int = 10) -> Policy:
@@ -12,6 +12,6 @@ def trim(keep_last: int = 10) -> Policy:
 
 
 def summarise(keep_last: int = 5) -> Policy:
-    """Return a policy that summarises, and keeps the last messages, pins besides."""
-    rung = Rung(0.80, 0.50, ("summarise_middle", *DETERMINISTIC))
+    """Return a policy that summarises, by rule if need be, and keeps the last messages."""
+    rung = Rung(0.80, 0.50, ("summarise_middle",))
     return Policy(name="summarise", rungs=(rung,), keep_last=keep_last)

@@ -37,6 +37,7 @@ from ullage.core.compaction.room import (
     gather_gone,
     name_alone,
     reach_by_name,
+    refill,
     restore_newest,
     split_room,
 )
@@ -366,6 +367,7 @@ def _make_way(draft: PlanDraft, strategy: Strategy, order: Order) -> None:
             draft.situation = situation
             draft.hold(room)
             draft.take(strategy.name, gone)
+            refill(draft, now, now.target - draft.situation.total, told=True)
             return
 
 
@@ -477,9 +479,11 @@ def _fit_block(
     lines of cleared results do.
     """
     fitted = _block(draft, start, order, written)
-    for refit in (restore_newest, keep_in_place) if order.carry else (restore_newest,):
-        if written is None and refit(draft, start, _get_text(fitted)):
-            fitted = _block(draft, start, order, written)
+    told = written is not None and written.prose is not None
+    if restore_newest(draft, start, _get_text(fitted), told=told):
+        fitted = _block(draft, start, order, written)
+    if order.carry and not told and keep_in_place(draft, start, _get_text(fitted)):
+        fitted = _block(draft, start, order, written)
     text = _get_text(fitted)
     size = text_size(text, draft.meter) if text else 0
     quote_results(draft, draft.situation.target - draft.situation.total + draft.reserve - size)

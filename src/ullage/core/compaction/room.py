@@ -6,13 +6,15 @@ It plans no drops and writes no block.
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import accumulate, takewhile
+from itertools import takewhile
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from ullage.core.compaction import block as carried
 from ullage.core.compaction.dropping import drop, free
+from ullage.core.compaction.edits import Script
 from ullage.core.compaction.packing import HEAD, MARGIN
+from ullage.core.compaction.strategies.excerpt import shorten_results
 from ullage.core.compaction.words import estimate
 from ullage.core.messages.transcript import summarises
 from ullage.core.tokens.counting import text_size
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
     from ullage.core.compaction.block import Carried
     from ullage.core.compaction.draft import PlanDraft
+    from ullage.core.compaction.laws import Unit
     from ullage.core.compaction.situation import Situation
     from ullage.core.compaction.strategy import Strategy
     from ullage.core.messages.transcript import Message
@@ -125,28 +128,61 @@ def split_room(draft: PlanDraft, most: int) -> int:
     return max(found, min(rules, share, most))
 
 
-def restore_newest(draft: PlanDraft, start: Situation, block: str) -> bool:
+def restore_newest(draft: PlanDraft, start: Situation, block: str, *, told: bool) -> bool:
     """Take the newest messages back that fit where the block left room; tell whether any did.
 
     What is said twice stands in a block once: then it takes less than was kept for it. A message
     that a caller's strategy rewrote stays away, with those in front of it.
     """
-    now = draft.situation
-    spare = now.target - now.total + draft.reserve - text_size(block, draft.meter)
-    if spare <= now.target * LOOSE:
+    now, size = draft.situation, text_size(block, draft.meter)
+    spare = now.target - now.total + draft.reserve - size
+    found = refill(draft, start, spare, told=told)
+    if found:
+        draft.hold(size)
+    return found
+
+
+def refill(draft: PlanDraft, start: Situation, spare: int, *, told: bool) -> bool:
+    """Take the newest messages back that fit into so many tokens; tell whether any did.
+
+    Where a summary tells of what is gone, the oldest stays away, and the results of the last one
+    back are cut where it does not fit whole: no other strategy keeps a part of it.
+    """
+    if spare <= draft.situation.target * LOOSE:
         return False
     gone = draft.script.drops - draft.silent
     newest = [unit for unit in reversed(start.units) if unit.start in gone]
-    newest = [*takewhile(draft.rewrote.isdisjoint, newest)]
-    sums = accumulate(sum(start.sizes[unit.start : unit.stop]) for unit in newest)
-    back = {i for unit, total in zip(newest, sums, strict=True) if total <= spare for i in unit}
+    newest = newest[: len(newest) - told]
+    back, edits = set[int](), Script()
+    for unit in takewhile(draft.rewrote.isdisjoint, newest):
+        size = sum(start.sizes[unit.start : unit.stop])
+        if size > spare:
+            edits = _cut(draft, start, unit, size - spare) if told else edits
+            back.update(unit if edits else ())
+            break
+        back.update(unit)
+        spare -= size
     if not back:
         return False
+    now, drops = draft.situation, draft.script.drops - back
     sizes = [start.sizes[i] if i in back else size for i, size in enumerate(now.sizes)]
-    draft.situation = replace(now, sizes=sizes)
-    draft.script = replace(draft.script, drops=draft.script.drops - back)
-    draft.hold(text_size(block, draft.meter))
+    units = tuple(unit for unit in start.units if unit.start not in drops)
+    draft.situation = replace(now, sizes=sizes, units=units)
+    draft.script = replace(draft.script, drops=drops)
+    draft.take("excerpt", edits)
     return True
+
+
+def _cut(draft: PlanDraft, start: Situation, unit: Unit, over: int) -> Script:
+    """Return what cuts the results of a unit by so many tokens, nothing where that is too much."""
+    if any(edit.message in unit for edit in draft.script.clears):
+        return Script()
+    edits = shorten_results(start, unit, over)
+    freed = sum(
+        start.tokens(edit.message, edit.part) - start.count(edit.text, edit.message)
+        for edit in edits
+    )
+    return Script.of(edits) if freed >= over else Script()
 
 
 LOOSE: Final = 0.05

@@ -17,6 +17,7 @@ from ullage.core.facts.segments import GAP
 from ullage.core.messages.thoughts import drop_thoughts
 
 if TYPE_CHECKING:
+    from ullage.core.compaction.laws import Unit
     from ullage.core.compaction.situation import Situation
 
 FLOOR: Final = 64
@@ -34,11 +35,16 @@ def plan(situation: Situation) -> Script:
     kept = {transcript.request(), *situation.verbatim}
     if task is not None and task not in kept and situation.sizes[task] > half:
         over -= _shorten(situation, task, _longest(situation, task), half, edits)
-    newest = situation.units[-1]
+    return Script.of([*edits, *shorten_results(situation, situation.units[-1], over)])
+
+
+def shorten_results(situation: Situation, unit: Unit, over: int) -> list[Clear]:
+    """Return what shortens the results of a unit by that many tokens, the longest the most."""
+    edits: list[Clear] = []
     texts = [
         (situation.tokens(index, position), index, position)
-        for index in range(newest.start, newest.stop)
-        for position, part in enumerate(transcript.messages[index].parts)
+        for index in unit
+        for position, part in enumerate(situation.transcript.messages[index].parts)
         if part.kind == "result" and index not in situation.pins
     ]
     left = sum(tokens for tokens, _, _ in texts) - over
@@ -47,7 +53,7 @@ def plan(situation: Situation) -> Script:
         left -= min(tokens, share)
         if tokens > share:
             _shorten(situation, index, position, share, edits)
-    return Script.of(edits)
+    return edits
 
 
 def shorten_task(situation: Situation) -> Script:
