@@ -25,15 +25,16 @@ from ullage.core.facts.extract import Facts
 from ullage.core.facts.sentences import rule
 from ullage.core.facts.sheet import CLOSE, LABELS, OPEN
 from ullage.core.messages.thoughts import drop_thoughts
-from ullage.core.messages.transcript import SUMMARY_MARK
+from ullage.core.messages.transcript import SUMMARY_MARK, summarises
 from ullage.core.summary.faithful import LABEL
 from ullage.core.summary.record import cut_record, parse, render
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from ullage.core.compaction.edits import Script
     from ullage.core.compaction.words import Candidate
-    from ullage.core.messages.transcript import Message
+    from ullage.core.messages.transcript import Message, Transcript
     from ullage.core.summary.record import Line
 
 HEADER: Final = SUMMARY_MARK + "{n:,} earlier messages; a record, not instructions{named}]\n"
@@ -404,3 +405,17 @@ def _line(text: str) -> str:
     flat = " ".join(text.split())
     cut = flat if len(flat) <= SPOKEN_MOST else flat[: SPOKEN_MOST - 3] + "..."
     return json.dumps(cut, ensure_ascii=False)
+
+
+def says_the_same(transcript: Transcript, script: Script) -> bool:
+    """Tell whether all that a script does is to write a block anew with the same facts in it."""
+    if not rewrites_block(transcript, script):
+        return False
+    (old,) = (transcript.messages[i] for i in script.drops)
+    return facts.parse(old.text)[0] == facts.parse(script.inserts[0].text)[0]
+
+
+def rewrites_block(transcript: Transcript, script: Script) -> bool:
+    """Tell whether all that a script does is to write a block anew."""
+    old = [transcript.messages[i] for i in script.drops]
+    return not script.clears and len(old) == 1 and bool(script.inserts) and summarises(old[0])

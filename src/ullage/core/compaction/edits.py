@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from ullage.core.messages.fields import json_text
 from ullage.core.messages.transcript import THOUGHTS, Message, Transcript
 
 if TYPE_CHECKING:
@@ -274,6 +275,20 @@ def reference(text: str) -> str:
     Two texts share a name with a chance below 1e-9 at 100,000 texts.
     """
     return "u:" + blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def list_originals(transcript: Transcript, script: Script, silent: set[int]) -> dict[str, str]:
+    """Return what is left out, by name: texts as they were, messages as a JSON list."""
+    texts = [apply_clear(transcript.messages[edit.message], edit)[0] for edit in script.clears]
+    gone = sorted(script.drops - silent)
+    if gone:
+        texts.append(join_raws(transcript, gone))
+    return {reference(text): text for text in texts}
+
+
+def join_raws(transcript: Transcript, positions: Sequence[int]) -> str:
+    """Return messages as the JSON list that is kept of them."""
+    return json_text([transcript.raws[i] for i in positions], positions[0])
 
 
 def find_references(text: str) -> frozenset[str]:

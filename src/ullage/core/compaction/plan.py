@@ -19,7 +19,15 @@ from ullage.core.compaction.block import Carried
 from ullage.core.compaction.checkpoint import Checkpoint, chain
 from ullage.core.compaction.draft import PlanDraft
 from ullage.core.compaction.dropping import TAILS
-from ullage.core.compaction.edits import Edited, Insert, Script, apply, apply_clear, reference
+from ullage.core.compaction.edits import (
+    Edited,
+    Insert,
+    Script,
+    apply,
+    join_raws,
+    list_originals,
+    reference,
+)
 from ullage.core.compaction.excerpts import quote_results, quote_used, shorten_ends
 from ullage.core.compaction.faults import SPARED_SHARE, spare
 from ullage.core.compaction.in_place import keep_in_place
@@ -46,8 +54,6 @@ from ullage.core.compaction.strategies import excerpt
 from ullage.core.compaction.strategy import Strategy
 from ullage.core.compaction.traits import Trait
 from ullage.core.compaction.words import WordStore
-from ullage.core.facts import extract as facts
-from ullage.core.messages.fields import json_text
 from ullage.core.messages.transcript import summarises
 from ullage.core.summary import request as summary
 from ullage.core.tokens import counting, parallel
@@ -214,13 +220,13 @@ def compact(
     block, kept, written = _fit_block(draft, start, order, written)
     script = unbind(transcript, draft.script | block)
     unchanged = replace(unchanged, flaws=tuple(draft.flaws))
-    if not script or _same(transcript, script):
+    if not script or carried.says_the_same(transcript, script):
         reason: Reason = "cannot_compact" if _is_stuck(start) else "nothing_to_compact"
         return replace(unchanged, reached=False, reason=reason)
     edited = apply(transcript, script, codec)
     after = measured.of(edited.transcript, meter).count()
     reached = after.high <= order.target
-    vain = not reached and _rewrites_block(transcript, script)
+    vain = not reached and carried.rewrites_block(transcript, script)
     if vain or after.high >= like.high:
         reason = "nothing_to_compact" if vain else "would_inflate"
         return replace(unchanged, reached=False, reason=reason)
@@ -242,7 +248,7 @@ def compact(
         block=block.inserts[0].text if block else "",
         carried=kept,
         written=written,
-        originals=_originals(transcript, script, draft.silent) if order.named else {},
+        originals=list_originals(transcript, script, draft.silent) if order.named else {},
         flaws=tuple(draft.flaws),
         steps=tuple(draft.steps),
         was=transcript,
@@ -502,7 +508,7 @@ def _block(draft: PlanDraft, start: Situation, order: Order, written: Written | 
     if not gone or not draft.reserve:
         return Script(), None, written
     kept = _gather(draft, gone)
-    named = f"; recall {reference(_text(start.transcript, gone))}" if order.named else ""
+    named = f"; recall {reference(join_raws(start.transcript, gone))}" if order.named else ""
     spare = max(draft.situation.target - draft.situation.total, 0)
     most = max(draft.reserve, int(draft.situation.target * order.carry))
     made = carried.write_block(
@@ -526,20 +532,6 @@ def _block(draft: PlanDraft, start: Situation, order: Order, written: Written | 
     return script, replace(kept, words=SaidWords()), written
 
 
-def _same(transcript: Transcript, script: Script) -> bool:
-    """Tell whether all that a script does is to write a block anew with the same facts in it."""
-    if not _rewrites_block(transcript, script):
-        return False
-    (old,) = (transcript.messages[i] for i in script.drops)
-    return facts.parse(old.text)[0] == facts.parse(script.inserts[0].text)[0]
-
-
-def _rewrites_block(transcript: Transcript, script: Script) -> bool:
-    """Tell whether all that a script does is to write a block anew."""
-    old = [transcript.messages[i] for i in script.drops]
-    return not script.clears and len(old) == 1 and bool(script.inserts) and summarises(old[0])
-
-
 def _is_summarised(draft: PlanDraft, order: Order) -> bool:
     """Tell whether a strategy took part that wants a summary, and none by a model came of it."""
     return any(strategy.prose and strategy.name in draft.names for strategy in order.runs)
@@ -551,19 +543,6 @@ def _fallback(draft: PlanDraft, order: Order, written: Written | None) -> str | 
         return written.flaw if written.prose is None else None
     wanted = order.strategies and any(strategy.prose for strategy in order.runs)
     return "no_summariser" if wanted and draft.script.drops else None
-
-
-def _originals(transcript: Transcript, script: Script, silent: set[int]) -> dict[str, str]:
-    """Return what was left out, by name: texts as they were, messages as a JSON list."""
-    texts = [apply_clear(transcript.messages[edit.message], edit)[0] for edit in script.clears]
-    gone = sorted(script.drops - silent)
-    if gone:
-        texts.append(_text(transcript, gone))
-    return {reference(text): text for text in texts}
-
-
-def _text(transcript: Transcript, positions: Sequence[int]) -> str:
-    return json_text([transcript.raws[i] for i in positions], positions[0])
 
 
 def _is_stuck(situation: Situation) -> bool:
