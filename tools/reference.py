@@ -249,7 +249,7 @@ import ullage
 
 def listen(event: ullage.events.Event) -> None:
     if isinstance(event, ullage.events.Compacted):
-        print("compacted", event.checkpoint.reason)
+        print("compacted", event.checkpoint.trigger)
 
 
 guard = ullage.Guard("gpt-4o", on_event=listen)

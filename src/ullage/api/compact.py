@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, overload
 
 from ullage.core.compaction import laws, mending, pins
@@ -24,6 +25,7 @@ from ullage.core.tokens.window import HINT, Window
 from ullage.core.values.progress import Progress, ignore
 from ullage.core.values.shown import line, table
 from ullage.guard.defaults import find_pins, find_summarizer
+from ullage.guard.planning import run_beside
 from ullage.guard.same import SameModel
 from ullage.guard.summarizer import Summarize, aanswers, answers, awindow_of, window_of
 from ullage.runtime import Measurable, Runtime, default, system_text
@@ -32,6 +34,7 @@ from ullage.windows import Question, read_window
 
 if TYPE_CHECKING:
     from ullage.core.messages.transcript import Transcript
+    from ullage.core.summary.question import SummaryRequest
     from ullage.storage import Store
 
 
@@ -193,17 +196,29 @@ async def acompact(
     messages: Sequence[Element], **options: Unpack[CompactOptions]
 ) -> Compaction[Element | dict[str, Any]]: ...
 async def acompact(messages: Sequence[Any], **options: Unpack[CompactOptions]) -> Compaction[Any]:
-    """Do as `compact`, with a summarizer that may be async."""
-    job = _Job(messages, **options)
-    asking = job.start(await awindow_of(job.summarizer))
+    """Do as `compact`, with a summarizer that may be async, and without blocking the event loop.
+
+    Long messages are read and planned in a thread.
+    """
+    job: _Job[Any] = await run_beside(messages, lambda: _Job(messages, **options))
+    window, found = await awindow_of(job.summarizer), None
+    asking = await run_beside(messages, lambda: job.start(window))
+    while True:
+        step = await run_beside(messages, partial(_advance, asking, found))
+        if isinstance(step, Outcome):
+            return await run_beside(messages, partial(job.result, step))
+        found = job.read(await aanswers(job.writer, step, job.options.report))
+
+
+def _advance(
+    asking: Asking, found: Sequence[Answer | None] | None
+) -> tuple[SummaryRequest, ...] | Outcome:
+    """Return the next requests for a summary, or the end: a thread cannot raise StopIteration."""
     try:
-        requests = next(asking)
-        while True:
-            requests = asking.send(
-                job.read(await aanswers(job.writer, requests, job.options.report))
-            )
+        return next(asking) if found is None else asking.send(found)
     except StopIteration as done:
-        return job.result(done.value)
+        outcome: Outcome = done.value
+        return outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,8 @@ from ullage.windows import Question, ask_marked, read_window
 
 if TYPE_CHECKING:
     from ullage.core.compaction.mending import Mended
+    from ullage.core.messages.transcript import Transcript
+    from ullage.core.tokens.counting import Measure
 
 
 def window(  # noqa: PLR0913 - the public signature is fixed by the API page
@@ -125,10 +127,16 @@ def count(messages: Sequence[Any] | str, **request: Unpack[RequestOptions]) -> C
 
 
 async def acount(messages: Sequence[Any] | str, **request: Unpack[RequestOptions]) -> Count:
-    """Do as `count`, without blocking the event loop while a server counts."""
+    """Do as `count`, without blocking the event loop: long messages are read in a thread."""
+    from ullage.guard.planning import run_beside
+
     shared, question, body = parse_options(messages, request)
-    transcript = shared.read(body)
-    measured = shared.measure(question, transcript, body)
+
+    def measure() -> tuple[Transcript, Measure]:
+        transcript = shared.read(body)
+        return transcript, shared.measure(question, transcript, body)
+
+    transcript, measured = await run_beside(messages, measure)
     if shared.windows.is_probed(question):
         await shared.windows.awindow(question)
     reported = await shared.aserver_count(question, transcript.rules.dialect, body)

@@ -5,15 +5,19 @@ It knows no guard.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ullage.core.dialects import registry
 from ullage.threads import Threads
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ullage.core.guard.request import Request
+
+Result = TypeVar("Result")
 
 THREADS: Final = Threads("ullage-planning", 2)
 """Two: they take turns with the loop at the interpreter's lock, so more would stall it again."""
@@ -35,10 +39,21 @@ LONG: Final = 100_000
 
 def is_large(request: Request) -> bool:
     """Tell whether preparing a request would keep an event loop from its other work."""
-    messages: Sequence[Any] = request.messages
+    return is_long(request.messages, request.system or "")
+
+
+async def run_beside(messages: Any, work: Callable[[], Result]) -> Result:
+    """Return what work comes to: on these messages, in a thread where they are long."""
+    return await THREADS.run(work) if is_long(messages) else work()
+
+
+def is_long(messages: Any, system: str = "") -> bool:
+    """Tell whether to read or plan messages, or a text, would hold an event loop up."""
+    left = LONG - len(system)
+    if not isinstance(messages, list | tuple):
+        return isinstance(messages, str) and len(messages) > left
     if len(messages) > MANY:
         return True
-    left = LONG - len(request.system or "")
     for message in messages:
         left -= _size(message, left, _DEEPEST)
         if left < 0:
