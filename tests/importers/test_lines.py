@@ -51,3 +51,10 @@ def test_a_hostile_file_names_no_more_than_fifty_kinds():
     assert len(unread) == 51
     assert max(map(len, unread)) <= 60
     assert sum(unread.values()) == 1000
+
+
+def test_bytes_that_are_no_utf_8_are_told_with_their_place() -> None:
+    whole = '[{"role": "user", "content": "für \ufffd"}]'
+    assert parse(whole.encode()).warnings == ()
+    (told,) = parse(whole.replace("\ufffd", "ß").encode("latin-1"), path="a.json").warnings
+    assert told.startswith("a.json is not UTF-8 at byte 31: 2 such places are read as")

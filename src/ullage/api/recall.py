@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class ReadsOriginals(Protocol):
     """What reads left-out texts back."""
 
-    def read(self, name: str) -> str | None:
+    def read(self, reference: str, /) -> str | None:
         """Return the text of a reference, or None for an unknown one."""
         ...
 

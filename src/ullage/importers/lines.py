@@ -104,6 +104,20 @@ def plain(data: bytes) -> bytes:
     return data.removeprefix(codecs.BOM_UTF8)
 
 
+def find_strange(data: bytes, name: str) -> str | None:
+    """Return what is to be told of bytes that are no UTF-8, None where there are none."""
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        known = data.count("\ufffd".encode())
+        number = data.decode("utf-8", "replace").count("\ufffd") - known
+        return (
+            f"{name} is not UTF-8 at byte {error.start:,}: {number:,} such places are read as "
+            "\ufffd; save it as UTF-8 to keep them"
+        )
+    return None
+
+
 def value(text: bytes) -> Any:
     """Return the JSON value in a piece of UTF-8, or None where there is none (or a null)."""
     try:

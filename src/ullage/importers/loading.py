@@ -15,7 +15,7 @@ from typing import Final
 from ullage.core.errors import ConfigurationError
 from ullage.core.values.progress import Progress, ignore
 from ullage.importers import claude, codex, files, places, requests
-from ullage.importers.lines import ObjectLines, plain, value
+from ullage.importers.lines import ObjectLines, find_strange, plain, value
 from ullage.importers.opencode import disk, reading
 from ullage.importers.opencode.limits import find_limit
 from ullage.importers.session import ImportedSession, NoMessages
@@ -92,7 +92,12 @@ def parse(
     data = plain(data)
     if not data.strip(b"\0 \t\r\n"):
         raise NoMessages(f"{name} is empty: it holds no session")
-    source = source or _writer(data)
+    found = _read(data, source or _writer(data), path, report)
+    strange = find_strange(data, name)
+    return replace(found, warnings=(*found.warnings, strange)) if strange else found
+
+
+def _read(data: bytes, source: str | None, path: str, report: Progress) -> ImportedSession:
     if source == "claude":
         return claude.read(data, path, report)
     if source == "codex":
