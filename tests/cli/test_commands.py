@@ -16,6 +16,7 @@ import pytest
 import ullage
 from tests.support.faults import FaultServer, Script, of_json
 from ullage import importers
+from ullage.cli import main as main_module
 from ullage.cli import window
 from ullage.cli.main import main
 from ullage.cli.output import end_output
@@ -506,6 +507,31 @@ def test_a_reader_who_has_enough_ends_it_quietly():
     done = subprocess.run(pipe, check=True, capture_output=True, text=True, timeout=60)
     assert done.stdout.count("\n") == 1
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "closed", "code", "said"),
+    [
+        ("context --demo", ">&-", 0, ""),
+        ("context --demo", "<&-", 0, ""),
+        *(
+            (w, ">&-", 1, f"standard output is closed, and `ullage {w}`")
+            for w in main_module.TALKING
+        ),
+        *(
+            (w, "<&-", 1, f"standard input is closed, and `ullage {w}`")
+            for w in main_module.TALKING
+        ),
+    ],
+)
+def test_a_closed_stream_is_told_in_one_line_or_does_no_harm(
+    words: str, closed: str, code: int, said: str
+) -> None:
+    command = ["sh", "-c", f"{sys.executable} -m ullage {words} {closed}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == code
+    assert said in done.stderr
+    assert done.stderr.count("\n") == bool(said)
 
 
 @pytest.mark.parametrize("buffered", [True, False])

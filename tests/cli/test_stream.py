@@ -99,6 +99,7 @@ def test_the_model_is_shown_what_a_person_looks_at(tmp_path: Path, from_file: bo
         ("@nowhere.json", "@nowhere.json cannot be read: No such file"),
         ("@latin", "is no UTF-8 text"),
         ("@large", "at most 1,000,000 are read"),
+        ("[" * 100_000, "nested too deep"),
     ],
 )
 def test_facts_that_cannot_be_are_named(

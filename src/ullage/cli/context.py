@@ -17,7 +17,7 @@ from typing import Any, Final
 from ullage import importers
 from ullage.api.context import Contents, of_session, strip_window_mark
 from ullage.cli import desk, glyphs, notes, picture, progress, recorded
-from ullage.cli.lines import is_encodable, out, when
+from ullage.cli.lines import is_encodable, is_terminal, out, when
 from ullage.core.errors import ConfigurationError
 from ullage.core.values.progress import Progress
 from ullage.importers import places
@@ -122,7 +122,7 @@ def run(given: argparse.Namespace) -> int:
         _write(given.html, report)
     if given.json:
         print(json.dumps(report))
-    elif given.brief or given.html is None:
+    elif sys.stdout is not None and (given.brief or given.html is None):
         text = _draw_report(report, given, plain=given.ascii)
         if not is_encodable(text, sys.stdout.encoding):
             text = _draw_report(report, given, plain=True)
@@ -137,7 +137,7 @@ def _draw_report(report: Mapping[str, Any], given: argparse.Namespace, *, plain:
     return picture.draw(
         report,
         width=_width(),
-        colour=is_coloured(given.color, os.environ, terminal=sys.stdout.isatty()),
+        colour=is_coloured(given.color, os.environ, terminal=is_terminal(sys.stdout)),
         ascii=plain,
         top=given.top,
         turns=given.turns,

@@ -18,7 +18,7 @@ from typing import Any, Final, NoReturn, Protocol
 
 import ullage
 from ullage import config
-from ullage.core.errors import BusyWriter, UllageError, UnknownSession
+from ullage.core.errors import BusyWriter, ConfigurationError, UllageError, UnknownSession
 from ullage.core.errors.nearest import suggest
 
 GROUPS: Final[Mapping[str, Sequence[str]]] = {
@@ -264,6 +264,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+TALKING: Final = ("chat", "mcp", "top")
+"""Commands that go on as long as somebody reads and writes."""
+
+
+def _check_streams(command: str) -> None:
+    """Raise ConfigurationError where a command that talks was begun with a closed stream."""
+    for name, stream in (("input", sys.stdin), ("output", sys.stdout)):
+        if command in TALKING and stream is None:
+            raise ConfigurationError(
+                f"standard {name} is closed, and `ullage {command}` needs it: "
+                "use /dev/null to have it empty"
+            )
+
+
 def _run(words: Sequence[str]) -> int:
     """Run the command that the words name; returns the exit code."""
     named = words[0] if words and words[0] in COMMANDS else None
@@ -276,6 +290,7 @@ def _run(words: Sequence[str]) -> int:
             return OK
         words, named = (words, named) if words else (("top",), "top")
         given = parser(named).parse_args(_settle_words(words))
+        _check_streams(given.command)
         with config.given_options(given.settings):
             return _command(given.command).run(given)
     except UllageError as error:

@@ -34,6 +34,8 @@ def read_context(given: str | None) -> dict[str, Any] | None:
         found = json.loads(text)
     except ValueError as error:
         raise ConfigurationError(f"--context is no JSON object or @FILE: {error}") from None
+    except RecursionError:
+        raise ConfigurationError("--context is nested too deep to be read") from None
     if not isinstance(found, dict):
         kind = type(found).__name__
         raise ConfigurationError(

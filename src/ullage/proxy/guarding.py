@@ -407,7 +407,7 @@ class Guarding:
         edits: dict[str, bytes] = {}
         standing = find_standing(call, view, find_policy(call))
         count, tier = standing.count, standing.tier
-        context = _context(count.tokens, view.window.input_tokens, count.basis, tier)
+        context = _context(count.tokens, view.window.likely_tokens, count.basis, tier)
         headers = [(b"x-ullage-context", context)]
         if not call.rule.observe:
             edits, told = self._edits(call, view)
