@@ -248,6 +248,7 @@ def test_a_terminal_is_read_only_where_it_is_named(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(sys, "stdin", None)
     assert stdin.read_prompt("why?") == "why?"
     assert stdin.read_prompt("-") == ""
+    assert stdin.read_prompt("caf\udce9 \u00e9") == "caf\\udce9 \u00e9"  # a byte that is no text
 
 
 @pytest.mark.parametrize("watched", [True, False])

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from ullage.agent import Agent, Session
 from ullage.cli import activity, asking, desk, endpoint, lines, origin, picture
+from ullage.cli.stdin import spell
 from ullage.cli.talk import ENDS, OTHERS, Talk
 
 SUMMARY = "talk in the terminal: tools, a gauge, and a history that survives"
@@ -46,6 +47,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Talk until the input ends; 130 where it was broken off."""
+    given.text = None if given.text is None else spell(given.text)
     with desk.lend_log(given, create=True) as log:
         name = None if given.session == "-" else given.session
         found = None

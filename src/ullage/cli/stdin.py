@@ -33,11 +33,17 @@ def read_prompt(text: str | None) -> str | None:
 
     `-` stands for standard input, also of a terminal; without it a terminal is not read.
     """
+    text = None if text is None else spell(text)
     wanted = text == "-"
     piped = read_all(wanted=wanted) if wanted or not lines.is_terminal(sys.stdin) else ""
     if wanted or text is None:
         return piped if piped.strip() or wanted else None
     return f"{text}\n\n{piped}" if piped.strip() else text
+
+
+def spell(argument: str) -> str:
+    """Return an argument as text: bytes that are none as escapes, since no server takes them."""
+    return argument.encode("utf-8", "backslashreplace").decode()
 
 
 def read_all(*, wanted: bool) -> str:
