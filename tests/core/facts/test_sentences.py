@@ -247,3 +247,39 @@ def test_a_wish_within_a_story_is_a_rule(text: str) -> None:
 def test_a_story_of_such_a_wish_is_none() -> None:
     assert not rule("prose", "She told me to keep that in mind.")
     assert not rule("prose", "He said please and thanked us.")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("Das Lager fasst 900 Fässer.", "Das Lager fasst jetzt 1200 Fässer."),
+        ("Der Versand kostet 12 Euro.", "Der Versand kostet ab sofort 15 Euro."),
+        ("Der Keller öffnet um 9 Uhr.", "Die Zeit wurde geändert, der Keller öffnet um 10 Uhr."),
+        ("La réunion dure 30 minutes.", "La réunion dure désormais 45 minutes."),
+        ("El almacén cierra a las 18 horas.", "El almacén cierra ahora a las 20 horas."),
+        ("La cantina tiene 40 barriles.", "Adesso la cantina tiene 55 barriles."),
+        ("В погребе 40 бочек вина.", "Теперь в погребе 55 бочек вина."),
+        ("每天最多发送 200 封邮件。", "现在每天最多发送 350 封邮件。"),
+        ("缓存有效期是 30 分钟。", "缓存有效期已经改为 45 分钟。"),
+        ("رقم الباب هو 12.", "رقم الباب أصبح 14."),
+        ("Der Port lautet 5432.", "Der Port lautet 6543."),
+    ],
+)
+def test_a_value_that_is_another_from_now_on_takes_the_place_of_the_older(
+    old: str, new: str
+) -> None:
+    assert supersedes(profile(new), profile(old))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("Das Lager in Ulm fasst 900 Fässer.", "Der Hof bei Bonn hat jetzt 1200 Plätze."),
+        ("Der Port der Datenbank ist 5432.", "Der Port des Servers ist 6543."),
+        ("El almacén cierra a las 18 horas.", "La oficina cierra ahora a las 20 horas."),
+        ("数据库端口是 5432。", "缓存端口现在改成 6379。"),
+        ("رقم الباب هو 12.", "رقم الشقة أصبح 14."),
+    ],
+)
+def test_a_value_of_something_else_does_not(old: str, new: str) -> None:
+    assert not supersedes(profile(new), profile(old))

@@ -456,12 +456,19 @@ CHANGES: Final = _any(
     r"switch(?:ed|ing)?|mov(?:ed?|ing)|rais(?:ed?|ing)|lower(?:ed)?|bump(?:ed)?|increased?",
     r"decreased?|reduced?|renamed?|replaced?s?|rather|on second thoughts?|update[d:]?|revised?",
     r"make (?:it|that)|became|has become|new|from now on|from here on|going forward|extended?",
+    r"jetzt|nun|nunmehr|ab sofort|stattdessen|geändert|nicht mehr|doch lieber|maintenant|désormais",
+    r"dorénavant|plutôt|au lieu|changé|ahora|en lugar|en vez|ya no|cambiad[oa]|adesso|d'ora in poi",
+    r"invece|agora|em vez|mudou|voortaan|teraz|zamiast|теперь|отныне|вместо|изменил\w*",
+    r"الآن|أصبح(?:ت)?|بدلا|अब|बदल\w*",
 )
 """A sentence that may take the place of an older one."""
 
 REPLACES: Final = _any(
     r"instead|scratch that|forget|correction|switch(?:ed|ing)?|mov(?:ed?|ing)|renamed?|replaced?s?",
     r"rather than|on second thoughts?|chang(?:ed?|es|ing)|no longer|any ?more|is now|are now",
+    r"stattdessen|geändert|ab sofort|ab jetzt|désormais|dorénavant|au lieu|changé|en lugar|en vez",
+    r"cambiad[oa]|d'ora in poi|invece|em vez|mudou|voortaan|zamiast|отныне|вместо|изменил\w*",
+    r"أصبح(?:ت)?|بدلا",
 )
 """The same, and so plainly that names may take each other's place, not only numbers."""
 
@@ -569,5 +576,19 @@ _SMALL_WORDS: Final = (
     "want under over up down remember note today assistant second seconds minute minutes hour "
     "hours day days ms per percent"
 )
+_TURNED_WORDS: Final = (
+    "now jetzt nun nunmehr ab sofort maintenant désormais dorénavant ahora adesso ora agora nu"
+    " voortaan teraz теперь отныне الآن أصبح أصبحت अब"
+)
+TURNED: Final = frozenset(_TURNED_WORDS.split())
+"""Words that say that something is so from now on: without them a sentence is what it was before
+with another value."""
+
+TURNED_UNSPACED: Final = re.compile(
+    r"现在|如今|目前|已经?|改成|改为|变成|变为|换成|更新为"
+    r"|是|为|了"
+)
+"""The same, and what says what something is, in a script without spaces."""
+
 STOP: Final = frozenset(_SMALL_WORDS.split())
 """Words that say nothing of what a sentence is about, units of time among them."""

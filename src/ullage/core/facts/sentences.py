@@ -332,7 +332,9 @@ _MODAL: Final = frozenset(
     ("must", "should", "is", "are", "has", "have", "stays", "stay", "needs", "need", "was", "may")
 )
 _NONE: Final = frozenset[str]()
-_COPULA: Final = frozenset(("is", "are", "=", "was", "lives", "heißt", "est", "es"))
+_COPULA: Final = frozenset(
+    ("is", "are", "=", "was", "lives", "heißt", "est", "es", "ist", "lautet", "beträgt", "هو", "هي")
+)
 
 
 @lru_cache(maxsize=2_048)  # twice the lines of facts in which a later one is looked for
@@ -370,14 +372,21 @@ def _key(tokens: list[str], numbers: list[str], plain: list[str]) -> str:
     at = tokens.index(numbers[0])
     if any(t in _MODAL for t in tokens[at:]):
         return ""
-    masked = ["#" if t == numbers[0] else t for t in tokens]
-    return " ".join(t for t in masked if t == "#" or t not in cues.STOP)
+    masked = ["#" if t == numbers[0] else _bare(t) for t in tokens]
+    return " ".join(t for t in masked if t == "#" or (t and t not in cues.STOP))
+
+
+def _bare(token: str) -> str:
+    """Return a word without what says only that it is so from now on; "" where that is all."""
+    if token in cues.TURNED:
+        return ""
+    return token if token.isascii() else cues.TURNED_UNSPACED.sub("", token)
 
 
 def _subject(tokens: list[str]) -> str:
     """Return what stands before the verb of "X is Y"; "" where that is no short name."""
     at = next((i for i, t in enumerate(tokens[:8]) if t in _COPULA), 0)
-    words = [t for t in tokens[:at] if t not in cues.STOP]
+    words = [t for t in tokens[:at] if t not in cues.STOP and t not in cues.TURNED]
     return " ".join(words) if words and len(tokens) - at <= 6 else ""
 
 
