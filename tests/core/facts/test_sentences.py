@@ -258,7 +258,7 @@ def test_a_story_of_such_a_wish_is_none() -> None:
         ("La réunion dure 30 minutes.", "La réunion dure désormais 45 minutes."),
         ("El almacén cierra a las 18 horas.", "El almacén cierra ahora a las 20 horas."),
         ("La cantina tiene 40 barriles.", "Adesso la cantina tiene 55 barriles."),
-        ("В погребе 40 бочек вина.", "Теперь в погребе 55 бочек вина."),
+        ("Погреб вмещает 40 бочек вина.", "Теперь погреб вмещает 55 бочек вина."),
         ("每天最多发送 200 封邮件。", "现在每天最多发送 350 封邮件。"),
         ("缓存有效期是 30 分钟。", "缓存有效期已经改为 45 分钟。"),
         ("رقم الباب هو 12.", "رقم الباب أصبح 14."),
