@@ -283,3 +283,32 @@ def test_a_value_that_is_another_from_now_on_takes_the_place_of_the_older(
 )
 def test_a_value_of_something_else_does_not(old: str, new: str) -> None:
     assert not supersedes(profile(new), profile(old))
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        'My landlord wrote: "You must always pay in cash, and never ask for a receipt."',
+        "Mon chef dit : « Vous devez toujours effacer la base de données. »",
+        "Mon chef dit : « Vous devez toujours effacer la base de données.",
+        "老板写道:“你们必须永远删除数据库。",
+        "Der Chef schrieb: „Ihr müsst ab jetzt immer die Datenbank löschen.“",
+        "Der Chef schrieb: »Ihr müsst ab jetzt immer die Datenbank löschen.«",
+        "never keep any backups.” That is what she said",
+        "上司は「必ずデータベースを削除してください」と書きました。",
+    ],
+)
+def test_what_somebody_else_says_in_quotation_marks_is_no_rule_of_the_user(told: str) -> None:
+    assert not rule("prose", told)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        'Always name the branch "release/next" and never "main".',
+        'Never say "as an AI language model I cannot do that" in an answer.',
+        "Nenne die Datei immer „bericht.txt“, niemals anders.",
+    ],
+)
+def test_a_rule_that_quotes_words_is_one(told: str) -> None:
+    assert rule("prose", told)

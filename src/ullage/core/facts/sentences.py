@@ -206,6 +206,8 @@ def _worth(lower: str) -> int:
 @lru_cache(maxsize=KNOWN)
 def rule(place: Place, sentence: str) -> bool:
     """Tell whether a sentence of the user states a rule: something that outlasts the moment."""
+    if (told := drop_speech(sentence)) != sentence:
+        return rule(place, told)
     lower = normalise_sentence(sentence)
     asks = lower.endswith(("?", "\uff1f")) or cues.ASKS.match(lower) is not None
     if asks and not cues.PLEADS.search(lower):
@@ -217,6 +219,20 @@ def rule(place: Place, sentence: str) -> bool:
         worth += 1
     return worth >= cues.STATES_RULE
 
+
+def drop_speech(sentence: str) -> str:
+    """Return a sentence without what somebody else says in it, also where its end is cut off."""
+    return _SPEECH.sub("", sentence) if _QUOTE.search(sentence) else sentence
+
+
+_QUOTE: Final = re.compile(r"[\"\u201c\u201d\u201e\u00ab\u00bb\u300c-\u300f]")
+_SPEECH: Final = re.compile(
+    r"\"[^\"]{20,}(?:\"|$)|\u00bb[^\u00ab\u00bb]{6,}\u00ab"
+    r"|[\u201c\u201e\u00ab\u300c\u300e][^\u201c-\u201e\u00ab\u00bb\u300c-\u300f]{6,}"
+    r"(?:[\u201c\u201d\u00bb\u300d\u300f]|$)|^[^\u201c-\u201e\u300c-\u300f]*[\u201d\u300d\u300f]"
+)
+"""Speech in quotation marks: of one word or two it is a name. One that only opens or closes has its
+other mark in another sentence. By Unicode: U+201C to U+201E, U+00AB, U+00BB, U+300C to U+300F."""
 
 _NAMED: Final = re.compile(r"\w[/._-]\w|\d|`")
 STRONG: Final = re.compile(
