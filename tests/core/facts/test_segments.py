@@ -183,3 +183,15 @@ def test_a_word_of_two_texts_is_the_same_string() -> None:
     table = WordTable()
     (first,), (second,) = table.collect("(barrel)"), table.collect("barrel-")
     assert first is second
+
+
+@pytest.mark.parametrize(
+    "unit", ["the cask in the cellar holds eleven ", "桶里还有很多酒，", "桶里还有酒"]
+)
+def test_what_is_dictated_without_an_end_is_read_to_its_end_in_pieces(unit: str) -> None:
+    text = unit * 200
+    found = [segment.text for segment in cut_message(CODEC.read([said("user", text)]).messages[0])]
+    assert max(map(len, found)) <= LONGEST
+    assert all(piece in text for piece in found)
+    whole = "".join("".join(found).split())
+    assert whole == "".join(text.split())

@@ -36,8 +36,14 @@ TOOL_MOST: Final = 8_000
 SEGMENTS_MOST: Final = 2_000
 """Segments of a message: with an average sentence that is more than `READ_MOST` holds."""
 
+PIECE: Final = 240
+"""Characters of the pieces of a sentence that is longer than `LONGEST`, at most."""
+
+PAUSES: Final = (" ", ",", "\u060c", "\u3001", "\uff0c")
+"""Where such a sentence is cut, in any script: blanks and commas."""
+
 LONGEST: Final = 600
-"""Characters of a segment; a longer line without an end of a sentence is data."""
+"""Characters of a segment: a longer line that is quoted is data, one that is typed is cut."""
 
 DEPENDENT: Final = 40
 """Characters below which a sentence without a number or a name in it needs the one before it."""
@@ -421,11 +427,20 @@ def _split_line(line: str, origin: Origin) -> Iterator[str]:
         if fits and _is_dependent(sentence) and not _ASKED.search(sentence):
             held = f"{held} {sentence}"
             continue
-        if held:
-            yield held[:LONGEST]
+        yield from _cut_long(held)
         held = sentence
-    if held:
-        yield held[:LONGEST]
+    yield from _cut_long(held)
+
+
+def _cut_long(sentence: str) -> Iterator[str]:
+    """Yield a sentence; one without an end, as people dictate, in pieces that end between words."""
+    while len(sentence) > LONGEST:
+        at = max(sentence.rfind(sign, PIECE // 2, PIECE) for sign in PAUSES)
+        at = at + 1 if at > 0 else PIECE
+        yield sentence[:at].strip()
+        sentence = sentence[at:].strip()
+    if sentence:
+        yield sentence
 
 
 def _is_dependent(sentence: str) -> bool:
