@@ -189,5 +189,8 @@ def explain_immovable(measured: Measured) -> str:
     }
     if kept:
         named.append(f"pinned, and so verbatim, are messages {pinned.list_sizes(kept)}")
+    count = measured.count
+    if count.high > count.tokens:
+        named.append(f"all is {count.tokens:,} tokens by an estimate, and at most {count.high:,}")
     advice = "Shorten or unpin that" if kept else "Shorten that"
     return f"{'; '.join(named)}. {advice}, raise the window, or allow compaction."
