@@ -71,7 +71,7 @@ class Threads:
         while (found := self._next()) is not None:
             future, work = found
             if future.set_running_or_notify_cancel():
-                _settle(future, work)
+                settle(future, work)
             del found, future, work  # an idle thread holds nothing
 
     def _next(self) -> tuple[Future[Any], Callable[[], Any]] | None:
@@ -99,7 +99,8 @@ class AtOnce(Threads):
         return work(*args, **kwargs)
 
 
-def _settle(future: Future[Any], work: Callable[[], Any]) -> None:
+def settle(future: Future[Any], work: Callable[[], Any]) -> None:
+    """Do work, and have a future end as it does."""
     try:
         result = work()
     except BaseException as error:  # noqa: BLE001 - it is raised where the result is waited for

@@ -16,13 +16,16 @@ import sys
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextvars import Context, copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ullage.proxy import memory
 from ullage.proxy.body import RequestRefused
 from ullage.proxy.frames import Done, ProxyReply, Tell, WorkerAsk, WorkerJob, aread, pack
 from ullage.proxy.line import FairLine
+from ullage.threads import settle
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -212,15 +215,13 @@ class Worker:
 
     def _answer(self, asked: WorkerAsk) -> None:
         """Answer at once what is known at once; what has to be awaited has a task of its own."""
-        try:
-            value = self._doors[asked.door, asked.method](*asked.arguments)
-        except Exception as error:  # noqa: BLE001 - raised where it was asked for
-            self.send(ProxyReply(asked.number, error=error))
-            return
+        end = self._call(asked)
+        failed = end.exception()  # it is raised where it was asked for
+        value = end.result() if failed is None else None
         if asyncio.iscoroutine(value):
             self._keep(self._answer_later(asked.number, value))
         else:
-            self.send(ProxyReply(asked.number, value))
+            self.send(ProxyReply(asked.number, value, failed))
 
     async def _answer_later(self, number: int, work: Coroutine[Any, Any, Any]) -> None:
         ends = await asyncio.gather(work, return_exceptions=True)
@@ -231,10 +232,16 @@ class Worker:
     def _note(self, told: Tell) -> None:
         """Do at once what a worker tells, in the context of the job that it is told for."""
         context = self._jobs[told.job][1] if told.job in self._jobs else Context()
-        try:
-            context.copy().run(self._doors[told.door, told.method], *told.arguments)
-        except Exception:
-            log.exception("what a worker told could not be done: %s.%s", told.door, told.method)
+        failed = context.copy().run(self._call, told).exception()
+        if failed is not None:
+            what = "what a worker told could not be done: %s.%s"
+            log.error(what, told.door, told.method, exc_info=failed)
+
+    def _call(self, what: WorkerAsk | Tell) -> Future[Any]:
+        """Return how a call of a door ends: with its value, a coroutine of it, or its error."""
+        end = Future[Any]()
+        settle(end, partial(self._doors[what.door, what.method], *what.arguments))
+        return end
 
     def _lose(self) -> None:
         self.is_lost = True
