@@ -51,8 +51,7 @@ class Sizes(NamedTuple):
 
     @property
     def _extra(self) -> int:
-        outside = self.meter.outside
-        return 0 if outside is None else round(outside[1] - self.meter.scale.best * outside[0])
+        return sum(round(own - self.meter.scale.best * raw) for raw, own in self.meter.outside)
 
 
 class ReplayRuntime(Runtime):
@@ -76,7 +75,7 @@ def measure_history(
         high.append(high[-1] + size.high)
     scale, beside = _fit(history, measured, meter, best)
     basis = meter.basis if meter.basis == "exact" else "calibrated"
-    outside = None if beside is None else (measured.fixed.best, beside)
+    outside = () if beside is None else ((measured.fixed.best, beside),)
     exact = replace(meter, scale=Scale(scale, scale, scale), basis=basis, outside=outside)
     return Sizes(best, high, measured.fixed, exact)
 

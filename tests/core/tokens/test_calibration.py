@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from ullage.core.tokens.calibration import (
     NARROWEST,
+    OTHERS,
     SANE,
     STEADY,
     WIDEST,
@@ -118,7 +119,7 @@ def test_no_reading_whatever_leads_out_of_what_a_vocabulary_can_have(readings: l
         if learned is None:
             continue
         assert SANE[0] - 1e-9 <= learned.ratio <= SANE[1] + 1e-9
-        assert learned.counted_outside is None or learned.counted_outside.tokens >= 0
+        assert all(tokens >= 0 for _, tokens in learned.counted_outside)
         scale = learned.scale
         assert 0 < scale.low < scale.best < scale.high
         width = scale.high / scale.best - 1
@@ -269,3 +270,34 @@ def test_what_an_older_ullage_learned_goes_on():
     grown = learn(other_tools, ReportedSize(7_700, 6_000, 30, (6_500, 5_000)))
     assert grown is not None
     assert grown.ratio == pytest.approx(1.2, rel=0.1)
+
+
+def test_what_two_sets_of_tools_take_is_learned_where_they_come_in_turn() -> None:
+    held: Calibration | None = None
+    real = {40: 60.0, 2_000: 2_900.0}  # the second is counted as less than it takes, like the first
+    for turn in range(12):
+        fixed = (40, 2_000)[turn % 2]
+        content = 1_000 + 300 * turn
+        held = learn(held, ReportedSize(round(1.2 * content + real[fixed]), content, fixed))
+    assert held is not None
+    for fixed, own in real.items():
+        assert held.predict(5_000, fixed) == pytest.approx(6_000 + own, rel=0.03)
+    assert dict(held.counted_outside).keys() == real.keys()
+
+
+def test_of_many_sets_of_tools_the_last_are_kept() -> None:
+    held: Calibration | None = None
+    for fixed in range(100, 1_000, 100):
+        held = learn(held, ReportedSize(6_000 + fixed, 6_000, fixed))
+    assert held is not None
+    assert len(held.others) == OTHERS
+    assert len(dict(held.counted_outside)) == OTHERS + 1
+
+
+def test_who_goes_on_with_other_tools_keeps_those_before() -> None:
+    held = learn(None, ReportedSize(6_100, 6_000, 100))
+    held = learn(held, ReportedSize(10_200, 7_200, 2_600, before=(8_900, 6_000)))
+    assert held is not None
+    assert held.outside is not None
+    assert held.outside.counted == 2_600
+    assert [each.counted for each in held.others] == [100]

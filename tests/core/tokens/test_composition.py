@@ -52,8 +52,8 @@ def meters(draw: st.DrawFn) -> Meter:
     scale = draw(SCALES)
     kinds: list[Basis] = ["exact"] if scale is EXACT else ["estimate", "calibrated"]
     basis = draw(st.sampled_from(kinds))
-    outside = draw(st.none() | st.tuples(st.integers(0, 40), st.floats(0, 20_000)))
-    return Meter(WordCounter(), draw(FRAMINGS), scale, basis, outside)
+    outside = draw(st.lists(st.tuples(st.integers(0, 40), st.floats(0, 20_000)), max_size=2))
+    return Meter(WordCounter(), draw(FRAMINGS), scale, basis, tuple(outside))
 
 
 @st.composite
@@ -141,8 +141,8 @@ def test_what_is_counted_is_what_a_measure_counts(subject: Subject, meter: Meter
 
 
 def test_what_reports_taught_of_the_fixed_part_takes_its_band_away() -> None:
-    told = Meter(WordCounter(), UNKNOWN_TEMPLATE, EXACT, "exact", (3, 70.0))
-    forgiven = Meter(WordCounter(), CHAT, UNKNOWN_VOCABULARY, "estimate", (3, -90.0))
+    told = Meter(WordCounter(), UNKNOWN_TEMPLATE, EXACT, "exact", ((3, 70.0),))
+    forgiven = Meter(WordCounter(), CHAT, UNKNOWN_VOCABULARY, "estimate", ((3, -90.0),))
     for meter in (told, forgiven):
         transcript = OpenAIChat().read([{"role": "user", "content": "one two three"}])
         used = compose(Subject(transcript), meter, UNKNOWN).used
@@ -249,7 +249,7 @@ def test_an_error_is_the_wider_half_of_the_band() -> None:
 
 def test_what_was_learned_of_the_outside_is_shown_as_unattributed() -> None:
     fixed = measure(OpenAIChat().read([]), METER, system="Be brief.").fixed.best
-    meter = Meter(WordCounter(), CHAT, Scale(0.9, 1.0, 1.1), "calibrated", (fixed, 14_000.0))
+    meter = Meter(WordCounter(), CHAT, Scale(0.9, 1.0, 1.1), "calibrated", ((fixed, 14_000.0),))
     report = look([{"role": "user", "content": "look"}], meter=meter, system="Be brief.")
     assert row(report, "unattributed").tokens == 14_000 - fixed
     assert report.used.basis == "calibrated"

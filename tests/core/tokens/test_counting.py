@@ -462,7 +462,7 @@ def test_system_text_takes_its_size_in_a_request(meter: Meter, text: str):
 @given(METERS, st.integers(-300, 3000))
 def test_what_was_learned_outside_the_messages_stands_for_it(meter: Meter, tokens: int):
     fixed = measure(read(), meter, system="a b c").fixed
-    learned = replace(meter, outside=(fixed.best, float(max(tokens, 0))))
+    learned = replace(meter, outside=((fixed.best, float(max(tokens, 0))),))
     found = measure(read(TURN), learned, system="a b c")
     plain = measure(read(TURN), meter, system="a b c")
     assert found.extra == round(max(tokens, 0) - meter.scale.best * fixed.best)

@@ -183,7 +183,7 @@ HALF: Final = 0.5
 def _rescale(setup: Setup, sent: Prepared, refused: int) -> Setup:
     """Return the setup with a meter by the size that the server named."""
     scale, fixed = scale_to(refused, sent.measured), sent.measured.fixed.best
-    outside = (fixed, scale.best * fixed)
+    outside = ((fixed, scale.best * fixed),)
     meter = replace(setup.meter, scale=scale, basis="calibrated", outside=outside)
     return replace(setup, meter=meter)
 
@@ -193,8 +193,7 @@ def _is_foreseen(setup: Setup, sent: Prepared, refused: int) -> bool:
 
     Then messages and the rest are told apart by it, which one ratio for both would undo.
     """
-    outside, count = setup.meter.outside, sent.count
-    known = outside is not None and outside[0] == sent.measured.fixed.best
+    known, count = sent.measured.fixed.best in dict(setup.meter.outside), sent.count
     return known and count.low <= refused <= count.high
 
 

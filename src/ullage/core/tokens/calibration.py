@@ -64,6 +64,9 @@ DRIFT: Final = 0.01
 ODD: Final = 2.0
 """Standard deviations beyond which a report counts for no more than one that is as far off."""
 
+OTHERS: Final = 3
+"""Sets of tools and system text beside the last one of which it is kept what they take."""
+
 KNOWN: Final = 0.15
 """The share up to which a ratio is known well enough to count by, if no report told all of it."""
 
@@ -101,9 +104,9 @@ class Variances(NamedTuple):
 class Calibration:
     """The ratio learned so far, the mean error of the last predictions, and how many there were.
 
-    `outside` holds for one set of tools and system text; as long as the ratio is not known well it
-    may be less than nothing. `error` is a share of the reported size. With no reading `seen`, the
-    ratio is a guess.
+    `outside` holds for one set of tools and system text, `others` for the sets met last beside it;
+    as long as the ratio is not known well they may be less than nothing. `error` is a share of the
+    reported size. With no reading `seen`, the ratio is a guess.
     """
 
     ratio: float
@@ -111,6 +114,7 @@ class Calibration:
     error: float = 0.0
     seen: int = 0
     spread: Variances | None = None
+    others: tuple[Outside, ...] = ()
 
     @property
     def scale(self) -> Scale:
@@ -129,7 +133,7 @@ class Calibration:
         numbers = (self.error, self.seen, spread.ratio, spread.outside)
         return (
             _is_sane(self.ratio)
-            and abs(outside.tokens) <= MOST
+            and all(abs(each.tokens) <= MOST for each in (outside, *self.others))
             and all(0 <= number <= MOST**2 for number in numbers)
             and spread.both**2 <= spread.ratio * spread.outside * 1.01
         )
@@ -149,17 +153,14 @@ class Calibration:
 
     def predict(self, content: int, fixed: int) -> float:
         """Return the tokens that a request of these counts is expected to be reported with."""
-        outside = self.counted_outside
-        rest = self.ratio * fixed
-        if outside is not None and outside.counted == fixed:
-            rest = outside.tokens
+        rest = dict(self.counted_outside).get(fixed, self.ratio * fixed)
         return self.ratio * content + rest
 
     @property
-    def counted_outside(self) -> Outside | None:
-        """What stands outside as it is counted by: no less than nothing."""
-        found = self.outside
-        return found and found._replace(tokens=max(found.tokens, 0.0))
+    def counted_outside(self) -> tuple[tuple[int, float], ...]:
+        """What sets of tools take, by what is counted of them: no less than nothing."""
+        sets = self.others if self.outside is None else (self.outside, *self.others)
+        return tuple([(each.counted, max(each.tokens, 0.0)) for each in sets])
 
 
 def learn(held: Calibration | None, reading: ReportedSize) -> Calibration | None:
@@ -179,8 +180,8 @@ def learn(held: Calibration | None, reading: ReportedSize) -> Calibration | None
     if missed > LOST < known.error:
         return learn(None, replace(reading, before=None))
     made = _follow(_make_ready(known, reading), reading)
-    if known.outside is not None and reading.before is None and known.is_of_others(reading.fixed):
-        made = replace(made, outside=known.outside, spread=_forget(known.spread, made.spread))
+    if known.outside is not None and known.is_of_others(reading.fixed):
+        made = _tell_apart(known, made, goes_on=reading.before is not None)
     seen = known.seen + (known.seen > 0 or told or made.is_known)
     error = known.error + (missed - known.error) / min(seen, STEADY) if known.seen else 0.0
     return replace(made, seen=seen, error=error)
@@ -210,10 +211,28 @@ def _make_ready(known: Calibration, reading: ReportedSize) -> Calibration:
         return replace(known, spread=spread)
     rest, wide = ratio * reading.fixed, HIDDEN + ratio * reading.fixed
     over = reading.reported - ratio * reading.content - rest
+    learned = {each.counted: each.tokens for each in known.others}
     if reading.before is not None:
         rest, wide = rest + over, STRAY * ratio * reading.content
+    elif reading.fixed in learned:
+        rest = learned[reading.fixed]
+        wide, over = STRAY * ratio * reading.content, 0.0
     outside, wide = Outside(reading.fixed, rest), max(wide, over)
     return replace(known, outside=outside, spread=Variances(spread.ratio, 0.0, wide**2))
+
+
+def _tell_apart(known: Calibration, made: Calibration, *, goes_on: bool) -> Calibration:
+    """Return what was learned with other tools beside what is known with those before.
+
+    Who goes on with them has them from now on; else they are kept for the next request with them.
+    """
+    held, new = known.outside, made.outside
+    assert held is not None and new is not None  # noqa: PT018, S101 - it was asked, and made ready
+    rest = [each for each in known.others if each.counted not in (held.counted, new.counted)]
+    if goes_on:
+        return replace(made, others=(held, *rest)[:OTHERS])
+    spread = _forget(known.spread, made.spread)
+    return replace(made, outside=held, spread=spread, others=(new, *rest)[:OTHERS])
 
 
 def _forget(before: Variances | None, after: Variances | None) -> Variances | None:

@@ -82,8 +82,8 @@ agent transcripts were 0.98 to 1.47 times o200k's (docs/design/counting.md)."""
 class Meter:
     """Everything that is needed to measure a transcript for one model.
 
-    `outside` says what was learned of system text, tools and the opening of the reply: the tokens
-    of the model for that many counted ones. `key` names what unscaled sizes depend on, so that
+    `outside` says what was learned of system text, tools and the opening of the reply, set by set:
+    the counted tokens, and those of the model. `key` names what unscaled sizes depend on, so that
     they can be kept beside a message; `seen` keeps the sizes of tool lists that come again.
     """
 
@@ -91,7 +91,7 @@ class Meter:
     framing: Framing = Framing()
     scale: Scale = EXACT
     basis: Basis = "exact"
-    outside: tuple[int, float] | None = None
+    outside: tuple[tuple[int, float], ...] = ()
     seen: MutableMapping[str, Size] | None = field(default=None, compare=False, repr=False)
     key: str = field(init=False)
 
@@ -286,9 +286,8 @@ def learned_extra(fixed: Size, meter: Meter) -> int | None:
 
     `fixed` is everything outside the messages, in counter tokens; the answer is in the model's.
     """
-    if meter.outside is None or meter.outside[0] != fixed.best:
-        return None
-    return round(meter.outside[1] - meter.scale.best * fixed.best)
+    learned = dict(meter.outside).get(fixed.best)
+    return None if learned is None else round(learned - meter.scale.best * fixed.best)
 
 
 def flatten(size: Size) -> Size:
