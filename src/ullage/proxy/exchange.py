@@ -159,7 +159,8 @@ class Exchange:
         try:
             return discreet(await self._app.sender.send(what), upstream.api_key)
         except (Unreached, UpstreamBroken) as error:
-            if not isinstance(error, Stalled):  # it may come back with another window
+            silent = error.waited if isinstance(error, Unreached) else isinstance(error, Stalled)
+            if not silent:  # it may come back with another window
                 self._app.runtime.windows.doubt(upstream.root)
             if isinstance(error, Unreached):
                 raise RequestRefused(502, error.code, str(error)) from error

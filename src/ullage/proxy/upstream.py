@@ -32,9 +32,13 @@ Result = TypeVar("Result")
 
 
 class Unreached(ProviderError):  # noqa: N818 - named for what happened
-    """Report an upstream that could not be reached: nothing was sent."""
+    """Report an upstream that could not be reached: nothing was sent.
+
+    `waited` tells that nobody said so: the time to connect ran out.
+    """
 
     code = "upstream_unreachable"
+    waited = False
 
 
 class UpstreamBroken(ProviderError):  # noqa: N818 - named for what happened
@@ -130,7 +134,9 @@ class AiohttpSender:
                 raise UpstreamBroken(f"the upstream answered with the status {response.status}")
             return _Response(response, self._patience, wait)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise Unreached(f"the upstream cannot be reached: {_describe_error(error)}") from error
+            away = Unreached(f"the upstream cannot be reached: {_describe_error(error)}")
+            away.waited = isinstance(error, TimeoutError)
+            raise away from error
         except TimeoutError as error:
             raise Stalled(f"the upstream gave no answer within {first_s:g} seconds") from error
         except (aiohttp.ClientError, OSError) as error:
