@@ -117,11 +117,11 @@ class Flights(Generic[Value]):
         with self._lock:
             self._landed.pop(key, None)
 
-    def expire(self, begins: str) -> None:
-        """Have answers asked for anew whose keys begin so; until then they can be peeked at."""
+    def expire(self, begins: str, wants: Callable[[Value], bool]) -> None:
+        """Have such answers asked for anew whose keys begin so; until then they are there."""
         with self._lock:
             for key, held in self._landed.items():
-                if isinstance(key, str) and key.startswith(begins):
+                if isinstance(key, str) and key.startswith(begins) and wants(held.value):
                     self._landed[key] = Landed(held.value, 0.0)
 
     def clear(self) -> None:

@@ -41,6 +41,9 @@ log = logging.getLogger("ullage.windows")
 POSITIVE_S: Final = 3600.0
 NEGATIVE_S: Final = 300.0
 
+AWAY_S: Final = 30.0
+"""Seconds after which a server is asked again that told a window before and then gave no answer."""
+
 ASKING_S: Final = 10.0
 """Seconds that all questions to one server may take. Half of what the proxy's guard waits for: so a
 server that swallows them is remembered as such before somebody stops waiting."""
@@ -217,8 +220,12 @@ class Resolver:
             self._found.drop(question.key)
 
     def doubt(self, base_url: str = "") -> None:
-        """Ask a server again, or all: it went away, and may come back with another window."""
-        self._found.expire(f"{root(base_url)}{CREDENTIAL}" if base_url else "")
+        """Ask a server again, or all: it went away, and may come back with another window.
+
+        One that gave no answer when it was asked is asked again in its time.
+        """
+        begins = f"{root(base_url)}{CREDENTIAL}" if base_url else ""
+        self._found.expire(begins, lambda found: not found.is_silent)
 
     def hear(self, key: str, claims: Sequence[Claim]) -> None:
         """Take in events that another process told of a model, by the key of whom it learned from.
@@ -500,6 +507,11 @@ class Resolver:
             log.warning("%s", found.complaint)
         _note_said(self._said, question.key, found.complaint)
         lasts = 0.0 if found.passing else POSITIVE_S if found.claims else NEGATIVE_S
+        before = self._found.peek(question.key)
+        if found.is_silent and before is not None and before.claims:
+            # It told a window before: that one holds until it answers again.
+            found = replace(before, complaint=found.complaint, is_silent=True)
+            lasts = AWAY_S
         return Landed(found, self._now() + lasts)
 
     def _land_listing(self, listed: Listed) -> Landed[Listed]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from ullage.core.compaction import strategies
-from ullage.core.compaction.edits import Clear, Script, apply_clear
+from ullage.core.compaction.edits import Clear, Script, apply_clear, reference
 from ullage.core.compaction.words import WordStore
 from ullage.core.tokens import counting
 from ullage.core.tokens.texts import MEDIA
@@ -121,6 +121,7 @@ class PlanDraft:
                 if edit.message in self.script.drops:
                     continue  # it is left out already: the edit falls away
                 sizes[edit.message] += now.count(edit.text, edit.message) - self._tokens(edit)
+                sizes[edit.message] -= now.count_seen(edit.message, edit.part)
                 text, written[edit.message] = apply_clear(written[edit.message], edit)
                 earlier.setdefault((edit.message, edit.part), text)
             messages, now = tuple(written), replace(now, earlier=earlier)
@@ -148,6 +149,11 @@ class PlanDraft:
     def fits(self) -> bool:
         """Whether the target is met."""
         return self.situation.total <= self.situation.target
+
+    def name_written(self) -> dict[str, str]:
+        """Return what a caller's strategy wrote, by name: what was cut of it names it so."""
+        texts = [part.text for i in self.rewrote for part in self.said[i].parts]
+        return {reference(text): text for text in texts if text}
 
     def find_cut_task(self) -> int | None:
         """Return where the task stands if it was shortened, None else."""
@@ -186,6 +192,20 @@ class PlanDraft:
         drawn = (self.said, set(self.silent), self.flaws, self.words)
         new = (situation, self.meter, self.script, steps, self.reserve)
         return PlanDraft(*new, *drawn, rewrote=self.rewrote)
+
+
+def weigh_seen(messages: Sequence[Message], meter: Meter) -> dict[tuple[int, int], dict[int, int]]:
+    """Return the tokens of what is seen in results, by the place of the result and by part."""
+    found: dict[tuple[int, int], dict[int, int]] = {}
+    for index, message in enumerate(messages):
+        for at, part in enumerate(message.parts):
+            if part.kind not in MEDIA or part.answers is None:
+                continue
+            for place, result in enumerate(message.parts):
+                if result.kind == "result" and result.answers == part.answers:
+                    seen = found.setdefault((index, place), {})
+                    seen[at] = counting.medium(part, meter).high
+    return found
 
 
 def find_growth(before: int, after: int) -> str | None:

@@ -17,7 +17,7 @@ from ullage.core.compaction import laws, strategies
 from ullage.core.compaction.binding import unbind
 from ullage.core.compaction.block import Carried
 from ullage.core.compaction.checkpoint import Checkpoint, chain
-from ullage.core.compaction.draft import PlanDraft
+from ullage.core.compaction.draft import PlanDraft, weigh_seen
 from ullage.core.compaction.dropping import TAILS
 from ullage.core.compaction.edits import (
     Edited,
@@ -248,7 +248,9 @@ def compact(
         block=block.inserts[0].text if block else "",
         carried=kept,
         written=written,
-        originals=list_originals(transcript, script, draft.silent) if order.named else {},
+        originals=draft.name_written() | list_originals(transcript, script, draft.silent)
+        if order.named
+        else {},
         flaws=tuple(draft.flaws),
         steps=tuple(draft.steps),
         was=transcript,
@@ -327,6 +329,7 @@ def make_situation(
         name_of=reference if order.named else None,
         verbatim=order.pins,
         parallel=parallel.list_parallel(transcript.messages, meter),
+        seen=weigh_seen(transcript.messages, meter),
     )
 
 

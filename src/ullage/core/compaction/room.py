@@ -14,6 +14,7 @@ from ullage.core.compaction import block as carried
 from ullage.core.compaction.dropping import drop, free
 from ullage.core.compaction.edits import Script
 from ullage.core.compaction.packing import HEAD, MARGIN
+from ullage.core.compaction.situation import CUT
 from ullage.core.compaction.strategies.excerpt import shorten_results
 from ullage.core.compaction.words import estimate
 from ullage.core.messages.transcript import summarises
@@ -175,6 +176,9 @@ def refill(draft: PlanDraft, start: Situation, spare: int, *, told: bool) -> boo
 
 def _cut(draft: PlanDraft, start: Situation, unit: Unit, over: int) -> Script:
     """Return what cuts the results of a unit by so many tokens, nothing where that is too much."""
+    messages = start.transcript.messages
+    if any(CUT in part.text for i in unit for part in messages[i].parts):
+        return Script()  # cut before: what it names is to stay the original
     if any(edit.message in unit for edit in draft.script.clears):
         return Script()
     edits = shorten_results(start, unit, over)

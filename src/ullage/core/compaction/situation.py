@@ -46,7 +46,8 @@ class Situation:
     their results are. `name_of` names a text that is left out, None where nothing keeps it;
     `earlier` has the texts of parts, by message and part, that this plan has edited already.
     `verbatim` are the pins of the caller: not even the task is shortened where it is one of them.
-    `parallel` are messages whose results are handed on as JSON strings (`tokens.parallel`).
+    `parallel` are messages whose results are handed on as JSON strings (`tokens.parallel`). `seen`
+    are the tokens of the images in a result, by part: they go with its text.
     """
 
     transcript: Transcript
@@ -64,11 +65,19 @@ class Situation:
     earlier: Mapping[tuple[int, int], str] = field(default_factory=dict)
     verbatim: frozenset[int] = frozenset()
     parallel: frozenset[int] = frozenset()
+    seen: Mapping[tuple[int, int], Mapping[int, int]] = field(default_factory=dict)
 
     @property
     def total(self) -> int:
         """The upper edge of the whole."""
         return self.fixed + sum(self.sizes)
+
+    def count_seen(self, message: int, part: int) -> int:
+        """Return the tokens of what goes with a result that is edited for the first time."""
+        if (message, part) not in self.seen or (message, part) in self.earlier:
+            return 0
+        seen = self.seen[message, part].items()
+        return sum(size for place, size in seen if (message, place) not in self.earlier)
 
     def count(self, text: str, message: int = -1) -> int:
         """Return the tokens of a text, as it is handed on where it stands in that message."""

@@ -576,13 +576,12 @@ _SMALL_WORDS: Final = (
     "want under over up down remember note today assistant second seconds minute minutes hour "
     "hours day days ms per percent"
 )
-_TURNED_WORDS: Final = (
-    "now jetzt nun nunmehr ab sofort maintenant désormais dorénavant ahora adesso ora agora nu"
-    " voortaan teraz теперь отныне الآن أصبح أصبحت अब"
+TURNED: Final = _any(
+    r"ab (?:sofort|jetzt|nun|heute)|now|jetzt|nun|nunmehr|maintenant|désormais|dorénavant|ahora",
+    r"adesso|d'ora in poi|agora|nu|voortaan|teraz|теперь|отныне|الآن|أصبح|أصبحت|अब",
 )
-TURNED: Final = frozenset(_TURNED_WORDS.split())
-"""Words that say that something is so from now on: without them a sentence is what it was before
-with another value."""
+"""What says that something is so from now on: without it a sentence is what it was before with
+another value."""
 
 TURNED_UNSPACED: Final = re.compile(
     r"现在|如今|目前|已经?|改成|改为|变成|变为|换成|更新为"

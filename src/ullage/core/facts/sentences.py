@@ -206,8 +206,7 @@ def _worth(lower: str) -> int:
 @lru_cache(maxsize=KNOWN)
 def rule(place: Place, sentence: str) -> bool:
     """Tell whether a sentence of the user states a rule: something that outlasts the moment."""
-    if (told := drop_speech(sentence)) != sentence:
-        return rule(place, told)
+    sentence = drop_speech(sentence)
     lower = normalise_sentence(sentence)
     asks = lower.endswith(("?", "\uff1f")) or cues.ASKS.match(lower) is not None
     if asks and not cues.PLEADS.search(lower):
@@ -221,8 +220,23 @@ def rule(place: Place, sentence: str) -> bool:
 
 
 def drop_speech(sentence: str) -> str:
-    """Return a sentence without what somebody else says in it, also where its end is cut off."""
-    return _SPEECH.sub("", sentence) if _QUOTE.search(sentence) else sentence
+    """Return a sentence without what somebody is said to say in it, also where that is cut off.
+
+    Without a word of saying, people quote what they lay down: a line for a file, a name.
+    """
+    if _QUOTE.search(sentence) is None:
+        return sentence
+    bare = _SPEECH.sub(" ", sentence)
+    return bare if _SAYS.search(bare.lower()) else sentence
+
+
+_SAYS: Final = re.compile(
+    r"\b(?:says?|said|wrote|writes|written|tells?|told|claims?|answered|replied|posted|schreibt"
+    r"|schrieb|sagte?|meinte?|behauptet|dit|écrit|raconte|dice|dijo|escrib\w+|scrive|ha scritto"
+    r"|disse|diz|napisał\w*|powiedzia\w*|пишет|написал\w*|сказал\w*|говорит|قال\w*|كتب\w*)\b"
+    r"|写道|说|表示|書[いき]|言[いっ]|と述べ|말했|썼|적었|ने (?:कहा|लिखा)"
+)
+"""Somebody says something."""
 
 
 _QUOTE: Final = re.compile(r"[\"\u201c\u201d\u201e\u00ab\u00bb\u300c-\u300f]")
@@ -348,9 +362,7 @@ _MODAL: Final = frozenset(
     ("must", "should", "is", "are", "has", "have", "stays", "stay", "needs", "need", "was", "may")
 )
 _NONE: Final = frozenset[str]()
-_COPULA: Final = frozenset(
-    ("is", "are", "=", "was", "lives", "heißt", "est", "es", "ist", "lautet", "beträgt", "هو", "هي")
-)
+_COPULA: Final = frozenset(("is", "are", "=", "was", "lives", "heißt", "est", "es"))
 
 
 @lru_cache(maxsize=2_048)  # twice the lines of facts in which a later one is looked for
@@ -388,21 +400,15 @@ def _key(tokens: list[str], numbers: list[str], plain: list[str]) -> str:
     at = tokens.index(numbers[0])
     if any(t in _MODAL for t in tokens[at:]):
         return ""
-    masked = ["#" if t == numbers[0] else _bare(t) for t in tokens]
-    return " ".join(t for t in masked if t == "#" or (t and t not in cues.STOP))
-
-
-def _bare(token: str) -> str:
-    """Return a word without what says only that it is so from now on; "" where that is all."""
-    if token in cues.TURNED:
-        return ""
-    return token if token.isascii() else cues.TURNED_UNSPACED.sub("", token)
+    masked = " ".join("#" if t == numbers[0] else t for t in tokens)
+    bare = cues.TURNED_UNSPACED.sub("", cues.TURNED.sub("", masked))
+    return " ".join(t for t in bare.split() if t not in cues.STOP)
 
 
 def _subject(tokens: list[str]) -> str:
     """Return what stands before the verb of "X is Y"; "" where that is no short name."""
     at = next((i for i, t in enumerate(tokens[:8]) if t in _COPULA), 0)
-    words = [t for t in tokens[:at] if t not in cues.STOP and t not in cues.TURNED]
+    words = [t for t in tokens[:at] if t not in cues.STOP]
     return " ".join(words) if words and len(tokens) - at <= 6 else ""
 
 

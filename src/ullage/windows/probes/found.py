@@ -26,7 +26,7 @@ class Found:
     `passing` means that asking again soon may help (a model is loading, or not loaded yet);
     `server` names what was recognised, as `recognise.PROBES` does; `slots` is how many may share
     what one claims to have; `alternates` tells whether its chat template refuses two messages of
-    one role in a row, None where it does not show it.
+    one role in a row, None where it does not show it; `is_silent` that no answer came.
     """
 
     claims: tuple[Claim, ...] = ()
@@ -37,6 +37,7 @@ class Found:
     server: str = ""
     slots: int = 1
     alternates: bool | None = None
+    is_silent: bool = False
 
 
 Asking = Generator[HttpRequest, HttpResponse, Found]

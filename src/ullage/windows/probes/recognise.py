@@ -46,7 +46,7 @@ def probe(
         return replace(found, complaint="", passing=False)
     if silence is not None:
         complaint = f"{target.where} gave no answer ({silence.fault})"
-        return Found((), found.recognised, complaint, server=found.server)
+        return Found((), found.recognised, complaint, server=found.server, is_silent=True)
     if found.complaint:
         return found
     why = f" (HTTP {refusal}: it wants a key, or another one)" if refusal else _STRANGE

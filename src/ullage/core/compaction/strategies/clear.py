@@ -173,7 +173,7 @@ def _result(situation: Situation, place: Place, name: str) -> Iterator[Clearing]
     known = head.startswith(OPENING) and head != whole  # cleared before: its lines make way
     mark = RESULT_MARK.format(name=name or "a tool", tokens=tokens)
     text = head if known else situation.referring(mark, whole)
-    freed = tokens - situation.count(text, index)
+    freed = tokens - situation.count(text, index) + situation.count_seen(index, part)
     if freed >= (LINES_WORTH if known else WORTH):
         yield Clearing(Clear(index, part, -1, text), freed)
 

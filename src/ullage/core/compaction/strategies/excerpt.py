@@ -133,6 +133,7 @@ def _shorten(situation: Situation, index: int, part: int, tokens: int, edits: li
     freed = situation.count(now, index) - situation.count(text, index)
     if freed <= 0:
         return 0
+    freed += situation.count_seen(index, part)
     edits.append(Clear(index, part, -1, text))
     return freed
 

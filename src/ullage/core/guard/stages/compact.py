@@ -166,7 +166,8 @@ def _compact_natively(
 
 def report_failure(due: Due, reason: str) -> CompactionFailed:
     """Return the event of a compaction that was due and did nothing."""
-    return CompactionFailed(reason, "+".join(names((*due.first, *due.strategies))), due.trigger)
+    known = (*(strategy.name for strategy in due.first), *names(due.strategies))
+    return CompactionFailed(reason, "+".join(known), due.trigger)
 
 
 def _explain(outcome: Outcome, was: Measured) -> str:
