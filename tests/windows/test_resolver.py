@@ -15,6 +15,7 @@ from tests.support.faults import (
     FaultServer,
     closed_port,
     drip,
+    dropped,
     hanging,
     loading,
     of_json,
@@ -29,7 +30,7 @@ from ullage.windows import Question, Resolver, ResolverOptions
 from ullage.windows import resolver as room
 from ullage.windows.flights import MOST
 from ullage.windows.ledger import HOSTED_S, LOCAL_S
-from ullage.windows.resolver import LOCAL, NEGATIVE_S, POSITIVE_S, _note_said
+from ullage.windows.resolver import AWAY_S, LOCAL, NEGATIVE_S, POSITIVE_S, _note_said
 
 SHORT = Timeouts(connect_s=0.5, read_s=0.2)
 HOUR = 3600.0
@@ -200,6 +201,20 @@ def test_a_server_in_doubt_is_asked_again_and_others_are_not(resolver) -> None:
             1024,
         ]
         assert (probes(server), probes(other)) == (5, 2)
+
+
+def test_what_a_server_told_holds_while_it_gives_no_answer(resolver, clock) -> None:
+    with FaultServer({"/props": (props(2048), dropped(), props(4096))}) as server:
+        question = Question("m", server.base_url)
+        assert resolver.window(question).input_tokens == 2048
+        resolver.doubt(server.base_url)
+        assert resolver.window(question).input_tokens == 2048
+        resolver.doubt(server.base_url)  # it was asked just now
+        asked = probes(server)
+        assert resolver.window(question).input_tokens == 2048
+        assert probes(server) == asked
+        clock.advance(AWAY_S)
+        assert resolver.window(question).input_tokens == 4096
 
 
 def test_a_failure_holds_five_minutes_and_warns_once_each_time(resolver, clock, caplog) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from ullage.core.compaction import strategies
-from ullage.core.compaction.edits import Clear, Script, apply_clear, reference
+from ullage.core.compaction.edits import Clear, Script, apply_clear, list_originals, reference
 from ullage.core.compaction.words import WordStore
 from ullage.core.tokens import counting
 from ullage.core.tokens.texts import MEDIA
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ullage.core.compaction.situation import Situation
     from ullage.core.compaction.strategy import Strategy
     from ullage.core.compaction.words import RestWords
-    from ullage.core.messages.transcript import Message
+    from ullage.core.messages.transcript import Message, Transcript
     from ullage.core.tokens.counting import Meter
 
 
@@ -150,10 +150,14 @@ class PlanDraft:
         """Whether the target is met."""
         return self.situation.total <= self.situation.target
 
-    def name_written(self) -> dict[str, str]:
-        """Return what a caller's strategy wrote, by name: what was cut of it names it so."""
+    def name_originals(self, transcript: Transcript, script: Script) -> dict[str, str]:
+        """Return what a script leaves out of a transcript, by the names that stand for it.
+
+        What was cut of a text that a caller's strategy wrote names that one.
+        """
         texts = [part.text for i in self.rewrote for part in self.said[i].parts]
-        return {reference(text): text for text in texts if text}
+        written = {reference(text): text for text in texts if text}
+        return written | list_originals(transcript, script, self.silent)
 
     def find_cut_task(self) -> int | None:
         """Return where the task stands if it was shortened, None else."""

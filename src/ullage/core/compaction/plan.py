@@ -25,7 +25,6 @@ from ullage.core.compaction.edits import (
     Script,
     apply,
     join_raws,
-    list_originals,
     reference,
 )
 from ullage.core.compaction.excerpts import quote_results, quote_used, shorten_ends
@@ -248,9 +247,7 @@ def compact(
         block=block.inserts[0].text if block else "",
         carried=kept,
         written=written,
-        originals=draft.name_written() | list_originals(transcript, script, draft.silent)
-        if order.named
-        else {},
+        originals=draft.name_originals(transcript, script) if order.named else {},
         flaws=tuple(draft.flaws),
         steps=tuple(draft.steps),
         was=transcript,
