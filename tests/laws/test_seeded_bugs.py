@@ -21,8 +21,8 @@ from tests.laws import test_chains_hold as chains_hold
 from tests.support.transcripts import anthropic, responses
 from ullage.core.compaction import block as carried
 from ullage.core.compaction import draft, laws
-from ullage.core.compaction import plan as compaction
 from ullage.core.compaction.block import Carried, gather
+from ullage.core.compaction.draft import PlanDraft
 from ullage.core.compaction.edits import Clear, Drop, Edited, Script, apply, reference
 from ullage.core.compaction.packing import SaidWords
 from ullage.core.compaction.policy import DETERMINISTIC
@@ -217,7 +217,7 @@ def test_law_8_a_name_of_something_else_is_found(monkeypatch: pytest.MonkeyPatch
 
 
 def test_law_8_an_original_that_was_not_kept_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "_originals", lambda *_: {})
+    monkeypatch.setattr(PlanDraft, "name_originals", lambda *_: {})
     with pytest.raises((AssertionError, KeyError)):
         law_8()
 

@@ -8,6 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.proxy.serving import CHAT, WHOLE, proxied
+from tests.support.faults import FaultServer, of_json
+from ullage.config.serving import ModelRule
 from ullage.core.errors import ConfigurationError
 from ullage.proxy.ledger import Entry, Ledger
 
@@ -48,3 +51,22 @@ def test_threads_do_not_tear_it():
 def test_a_ledger_of_nothing_is_refused():
     with pytest.raises(ConfigurationError, match="at least one conversation, not 0"):
         Ledger(0)
+
+
+def test_a_conversation_whose_task_is_cut_goes_on_under_its_name() -> None:
+    with (
+        FaultServer({CHAT: of_json(WHOLE["openai_chat"])}) as upstream,
+        proxied(upstream.root_url, rules=(ModelRule(window=2_048),)) as proxy,
+    ):
+        said = [
+            {"role": "user", "content": "Sort the casks. " + "Cask by cask, row by row. " * 150}
+        ]
+        strategies = set()
+        for turn in range(14):
+            got = proxy.post(CHAT, {"model": "m", "messages": said})
+            assert got.status_code == 200
+            strategies.add("excerpt" in got.headers.get("x-ullage-compaction", ""))
+            said.append({"role": "assistant", "content": f"Row {turn} is done. " * 12})
+            said.append({"role": "user", "content": f"Go on with row {turn}, please. " * 9})
+        assert strategies == {False, True}
+        assert len(proxy.app.ledger.all()) == 1

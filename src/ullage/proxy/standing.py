@@ -9,7 +9,6 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ullage.core.compaction.checkpoint import chain
 from ullage.core.guard.stages.room import room_needed
 from ullage.core.summary.flaws import name_strategies
 from ullage.core.values.frozen import replace
@@ -92,10 +91,7 @@ def find_name(call: ProxyCall, view: View) -> str:
     """
     if call.session and call.apart:
         return call.apart
-    sent = view.prepared.sent
-    task = sent.task()
-    links = chain(sent)
-    link = links[task if task is not None else 0] if links else ""
+    link = view.prepared.task_link
     if not link or not call.apart:
         return link[:16]
     return hashlib.blake2b(f"{call.apart}|{link}".encode(), digest_size=8).hexdigest()

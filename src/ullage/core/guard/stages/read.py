@@ -51,6 +51,11 @@ class Read:
         return self.prefixes[-1] if self.prefixes else ""
 
     @property
+    def task_link(self) -> str:
+        """The chain hash up to the task, or of the first message, "" for an empty history."""
+        return self.prefixes[self.history.task() or 0] if self.prefixes else ""
+
+    @property
     def pins(self) -> frozenset[int]:
         """The positions of the pinned messages."""
         return frozenset(self.wanted)

@@ -80,6 +80,7 @@ def prepare_view(setup: Setup, request: Request, made: Made, *, ahead: bool = Fa
         alternates=setup.alternates,
         events=tuple(events),
         origin=measured.replayed.read.find_origin(measured.edited.origin),
+        task_link=measured.replayed.read.task_link,
     )
 
 
