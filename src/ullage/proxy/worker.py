@@ -41,9 +41,6 @@ from ullage.proxy.ledger import Ledger
 from ullage.runtime import Runtime
 from ullage.windows import ResolverOptions
 
-if sys.platform == "linux":
-    import fcntl
-
 if TYPE_CHECKING:
     from ullage.config.serving import Serve
     from ullage.core.dialects.reply import Reply
@@ -324,6 +321,8 @@ async def serve_jobs(source: BinaryIO, sink: BinaryIO) -> None:
 def _widen(pipe: BinaryIO) -> None:
     """Have a pipe take a whole request at once, where it is one and the system lets it."""
     if sys.platform == "linux":
+        import fcntl
+
         with contextlib.suppress(OSError):
             fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 

@@ -26,7 +26,7 @@ from ullage.core.tokens.evidence import PASSING_S
 from ullage.core.tokens.window import Window
 
 CALIBRATION = Calibration(
-    1.3, Outside(40, 55.5), 0.02, 3, Variances(0.01, -2.5, 900.0), (Outside(7, 3.5),)
+    1.3, Outside(40, 55.5), 0.02, 3, Variances(0.01, -2.5, 900.0), (Outside(7, 3.5, 2),)
 )
 REFUSAL = Claim("total", 4096, "refusal", "http://h", 5.0, 0.9, exchange="e")
 ANSWER = Claim("total", 900, "answer", "http://h", 6.0, exchange="f")

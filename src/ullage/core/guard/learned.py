@@ -89,7 +89,7 @@ def read_calibration(data: Mapping[str, Any]) -> Calibration | None:
         float(data["error"]),
         int(data["seen"]),
         spread and Variances(*map(float, spread)),
-        tuple([Outside(int(counted), float(own)) for counted, own in data.get("others", ())]),
+        tuple([Outside(int(n), float(own), int(seen)) for n, own, seen in data.get("others", ())]),
     )
     told = data.get("last") is None or read.error <= NARROWEST
     return read if read.is_sane and told else None

@@ -256,8 +256,8 @@ class Prepared:
     `replayed`. `conversation` is what to remember until the next call. `ahead` tells that a
     summary is wanted in the background, `cramped` that the window is too small for what must stay.
     Where the server `alternates`, messages of `sent` may share one of `messages`. `origin` has the
-    position at which each message of `sent` arrived, None for one that was written. `task_link` is the
-    chain hash of what arrived up to the task, by which a conversation is known again.
+    position at which each message of `sent` arrived, None for one that was written. `task_link` is
+    the chain hash of what arrived up to the task, by which a conversation is known again.
     """
 
     messages: list[Raw]

@@ -86,10 +86,14 @@ class ReportedSize:
 
 
 class Outside(NamedTuple):
-    """What stands outside the messages: its counted tokens, and those it was learned to take."""
+    """What stands outside the messages: its counted tokens, and those it was learned to take.
+
+    `seen` is how many single requests taught it; one alone may be off like any other.
+    """
 
     counted: int
     tokens: float
+    seen: int = 1
 
 
 class Variances(NamedTuple):
@@ -159,7 +163,9 @@ class Calibration:
     @property
     def counted_outside(self) -> tuple[tuple[int, float], ...]:
         """What sets of tools take, by what is counted of them: no less than nothing."""
-        sets = self.others if self.outside is None else (self.outside, *self.others)
+        sets = [each for each in self.others if each.seen > 1]
+        if self.outside is not None:
+            sets.append(self.outside)
         return tuple([(each.counted, max(each.tokens, 0.0)) for each in sets])
 
 
@@ -231,8 +237,9 @@ def _tell_apart(known: Calibration, made: Calibration, *, goes_on: bool) -> Cali
     rest = [each for each in known.others if each.counted not in (held.counted, new.counted)]
     if goes_on:
         return replace(made, others=(held, *rest)[:OTHERS])
-    spread = _forget(known.spread, made.spread)
-    return replace(made, outside=held, spread=spread, others=(new, *rest)[:OTHERS])
+    seen = sum(each.seen for each in known.others if each.counted == new.counted)
+    others = (new._replace(seen=seen + 1), *rest)[:OTHERS]
+    return replace(made, outside=held, spread=_forget(known.spread, made.spread), others=others)
 
 
 def _forget(before: Variances | None, after: Variances | None) -> Variances | None:
