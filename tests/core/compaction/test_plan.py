@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from tests.core.compaction.situations import said, tool_step, words
 from tests.core.guard.driving import setup, talk
 from ullage.core.compaction.block import SPOKEN
 from ullage.core.compaction.edits import reference
 from ullage.core.compaction.plan import Order, Outcome, PaidProse, compact, make_checkpoint
-from ullage.core.compaction.situation import Keep
+from ullage.core.compaction.situation import CUT_MARK, Keep
 from ullage.core.compaction.strategies import find
 from ullage.core.compaction.strategies.knowledge import leave_out
 from ullage.core.facts import extract as facts
@@ -187,6 +188,18 @@ def test_without_a_summariser_and_others_the_summary_is_by_rule() -> None:
     words = [m["content"].split(" a")[0] for m in talk(40)[: last + 1] if m["role"] == "assistant"]
     assert f'{SPOKEN}\n- "{words[-2]} a' in made.block
     assert f'\n- "{words[-1]} a' in made.block
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_beside_a_summary_the_newest_step_comes_back_with_its_results_cut(*, cut: bool) -> None:
+    old = CUT_MARK.format(tokens=9, named="; recall u:0123456789abcdef") if cut else ""
+    history = [*talk(1), *(m for n in range(6) for m in tool_step(f"c{n}", words(900) + old))]
+    history += [said("assistant", "Seen."), said("user", "And now?")]
+    made = run(history, Order(1_000, 200, ALL, summariser=True), "Goal: look at all of it.")
+    assert made.reached
+    names = [m["tool_call_id"] for m in made.edited.transcript.raws if m["role"] == "tool"]
+    assert names == ([] if cut else ["c5"])  # what was cut before is not cut again
+    assert (made.after.high >= 950) is not cut
 
 
 def test_a_middle_too_small_to_pay_is_not_summarised() -> None:

@@ -177,10 +177,9 @@ def refill(draft: PlanDraft, start: Situation, spare: int, *, told: bool) -> boo
 def _cut(draft: PlanDraft, start: Situation, unit: Unit, over: int) -> Script:
     """Return what cuts the results of a unit by so many tokens, nothing where that is too much."""
     messages = start.transcript.messages
-    if any(CUT in part.text for i in unit for part in messages[i].parts):
-        return Script()  # cut before: what it names is to stay the original
-    if any(edit.message in unit for edit in draft.script.clears):
-        return Script()
+    cut = any(CUT in part.text for i in unit for part in messages[i].parts)
+    if cut or any(edit.message in unit for edit in draft.script.clears):
+        return Script()  # what a text that was cut before names is to stay the original
     edits = shorten_results(start, unit, over)
     freed = sum(
         start.tokens(edit.message, edit.part) - start.count(edit.text, edit.message)
