@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import os
 import signal
@@ -39,7 +38,6 @@ from tests.proxy.serving import (
 from tests.support.faults import FaultServer, hanging, of_json
 from tests.support.waiting import eventually
 from ullage.config.serving import ModelRule, Upstream
-from ullage.core.guard.learned import NOTHING
 from ullage.lessons import Lessons
 from ullage.proxy import exchange, far, guarding, workers
 from ullage.proxy.doors import JOB, MOST_LESSONS, FarLessons, Pipe
@@ -162,9 +160,10 @@ def test_what_an_answer_says_is_learned_by_the_worker() -> None:
         eventually(calibrated)
 
 
-def test_a_job_asks_once_what_is_known_of_a_model_and_hears_what_it_taught_itself() -> None:
-    lessons, asks = Lessons(None, lambda: 1_000.0), list[str]()
-    there, here = os.pipe(), os.pipe()
+@contextmanager
+def lessons_far_away(lessons: Lessons) -> Iterator[tuple[FarLessons, list[str]]]:
+    """Put a pipe in front of lessons; yield a worker's end, and what is asked and told there."""
+    asks, there, here = list[str](), os.pipe(), os.pipe()
     link = Pipe(os.fdopen(here[0], "rb"), os.fdopen(there[1], "wb"))
 
     def answer() -> None:
@@ -181,6 +180,17 @@ def test_a_job_asks_once_what_is_known_of_a_model_and_hears_what_it_taught_itsel
     with ThreadPoolExecutor(2) as threads:
         threads.submit(answer)
         threads.submit(link.listen, print)
+        try:
+            yield far_lessons, asks
+        finally:
+            JOB.set(0)
+            link._sink.close()
+    link._source.close()
+
+
+def test_a_job_asks_once_what_is_known_of_a_model_and_hears_what_it_taught_itself() -> None:
+    lessons = Lessons(None, lambda: 1_000.0)
+    with lessons_far_away(lessons) as (far_lessons, asks):
         nobody = far_lessons.find("m")  # outside of a job each look asks
         assert far_lessons.find("m") is nobody
         assert asks == ["find", "find"]
@@ -194,21 +204,13 @@ def test_a_job_asks_once_what_is_known_of_a_model_and_hears_what_it_taught_itsel
         JOB.set(8)
         assert far_lessons.find("m").laws == {"alternation", "whole_loops"}
         assert asks == [*["find"] * 3, "note_law", "find", "find"]
-        JOB.set(0)
-        link._sink.close()
-    link._source.close()
 
 
 def test_a_worker_keeps_what_it_was_told_of_few_models() -> None:
-    class Told(Pipe):
-        def ask(self, door: str, method: str, *arguments: Any) -> Any:
-            return NOTHING
-
-    far_lessons = FarLessons(lambda: 0.0)
-    far_lessons.link = Told(io.BytesIO(), io.BytesIO())
-    for number in range(2 * MOST_LESSONS):
-        far_lessons.find(str(number))
-    assert len(far_lessons._found) == MOST_LESSONS
+    with lessons_far_away(Lessons(None, lambda: 1_000.0)) as (far_lessons, _):
+        for number in range(2 * MOST_LESSONS):
+            far_lessons.find(str(number))
+        assert len(far_lessons._found) == MOST_LESSONS
 
 
 def test_what_a_worker_tells_and_cannot_be_done_is_logged_and_holds_nothing_up(

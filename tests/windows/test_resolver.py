@@ -213,6 +213,17 @@ def test_what_a_server_told_holds_while_it_gives_no_answer(resolver, clock) -> N
         asked = probes(server)
         assert resolver.window(question).input_tokens == 2048
         assert probes(server) == asked
+        resolver.doubt()  # somebody wants all to be asked
+        assert resolver.window(question).input_tokens == 4096
+        assert probes(server) > asked
+
+
+def test_a_server_that_gave_no_answer_is_asked_again_soon(resolver, clock) -> None:
+    with FaultServer({"/props": (props(2048), dropped(), props(4096))}) as server:
+        question = Question("m", server.base_url)
+        assert resolver.window(question).input_tokens == 2048
+        resolver.doubt(server.base_url)
+        assert resolver.window(question).input_tokens == 2048
         clock.advance(AWAY_S)
         assert resolver.window(question).input_tokens == 4096
 

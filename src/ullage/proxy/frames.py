@@ -1,7 +1,7 @@
 """What a proxy and its workers tell each other, as frames on a pipe: a length, then a pickle.
 
 Both ends are the same program of the same user: nobody else writes to these pipes. Frames are
-tuples, which are pickled in a third of the time of frozen dataclasses. It knows no requests.
+tuples, which are pickled and read in half the time of frozen dataclasses. It knows no requests.
 """
 
 from __future__ import annotations

@@ -220,12 +220,12 @@ class Resolver:
             self._found.drop(question.key)
 
     def doubt(self, base_url: str = "") -> None:
-        """Ask a server again, or all: it went away, and may come back with another window.
+        """Ask a server again, since it may come back with another window; without one, all.
 
-        One that gave no answer when it was asked is asked again in its time.
+        One that gave no answer when it was asked last is asked again in its time.
         """
         begins = f"{root(base_url)}{CREDENTIAL}" if base_url else ""
-        self._found.expire(begins, lambda found: not found.is_silent)
+        self._found.expire(begins, lambda found: not (base_url and found.is_silent))
 
     def hear(self, key: str, claims: Sequence[Claim]) -> None:
         """Take in events that another process told of a model, by the key of whom it learned from.

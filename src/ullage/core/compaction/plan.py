@@ -19,14 +19,7 @@ from ullage.core.compaction.block import Carried
 from ullage.core.compaction.checkpoint import Checkpoint, chain
 from ullage.core.compaction.draft import PlanDraft, weigh_seen
 from ullage.core.compaction.dropping import TAILS
-from ullage.core.compaction.edits import (
-    Edited,
-    Insert,
-    Script,
-    apply,
-    join_raws,
-    reference,
-)
+from ullage.core.compaction.edits import Edited, Insert, Script, apply, join_raws, reference
 from ullage.core.compaction.excerpts import quote_results, quote_used, shorten_ends
 from ullage.core.compaction.faults import SPARED_SHARE, spare
 from ullage.core.compaction.in_place import keep_in_place
