@@ -62,11 +62,17 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.fixture(scope="session", autouse=True)
 def nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Keep the default runtime off the settings and the cache of whoever runs the tests."""
+    """Keep every test off the home, the settings and the cache of whoever runs the tests.
+
+    A home may hold a store of sessions, transcripts of other programs and files of other XDG names.
+    """
     folder = tmp_path_factory.mktemp("cache")
     settings = tmp_path_factory.mktemp("config") / "config.toml"
     settings.write_text("")
     with pytest.MonkeyPatch.context() as patch:
+        for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"):
+            patch.delenv(name, raising=False)
+        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
         patch.setenv("ULLAGE_CONFIG", str(settings))
         patch.setenv("ULLAGE_CACHE_DIR", str(folder))
         patch.setenv("COLUMNS", "80")  # what is drawn depends on the width of nobody's terminal
