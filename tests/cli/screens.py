@@ -46,12 +46,12 @@ class Pane:
         )
         return done.stdout
 
-    def until(self, text: str) -> str:
-        """Return the screen as soon as it shows the text."""
+    def until(self, text: str, *, without: str = "\0") -> str:
+        """Return the screen as soon as it shows the text, and not what it is to be without."""
         end = time.monotonic() + PATIENCE_S
-        while text not in (screen := self.tmux("capture-pane", "-p")):
+        while text not in (screen := self.tmux("capture-pane", "-p")) or without in screen:
             if time.monotonic() > end:
-                raise AssertionError(f"no {text!r} on the screen:\n{screen}")
+                raise AssertionError(f"no {text!r} (without {without!r}) on the screen:\n{screen}")
             time.sleep(0.05)
         return screen
 
@@ -181,7 +181,7 @@ def chat_edit(folder: Path) -> str:
             "def count(casks):\n    # how many there are\n    return sum(casks)\n"
         )
         with pane(room, room.command(server, "chat", "Mend the count")) as shown:
-            shown.until("of casks now.")
+            shown.until("of casks now.", without="esc interrupts")
             shown.type("/unfold 1")
             return shown.until("    return sum(casks)\n\nbuild>\n ctx=")  # the screen is whole
 
@@ -193,7 +193,7 @@ def chat_narrow(folder: Path) -> str:
         command = room.command(server, "chat", "What is in the cellar?")
         with pane(room, command, columns=40) as shown:
             shown.until("That is all of it.")
-            return shown.until("build>\n ctx=40")  # the screen is whole
+            return shown.until("build>\n ctx=40", without="esc interrupts")  # it is whole
 
 
 CHATS = {
