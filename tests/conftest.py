@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpcore2
+import platformdirs
 import pytest
 from hypothesis import settings
 
@@ -64,7 +65,8 @@ def pytest_collection() -> Generator[None, object, object]:
 def nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Keep every test off the home, the settings and the cache of whoever runs the tests.
 
-    A home may hold a store of sessions, transcripts of other programs and files of other XDG names.
+    A home may hold a store of sessions, and transcripts of other programs. What was fetched once,
+    a browser and a model, stays where it is.
     """
     folder = tmp_path_factory.mktemp("cache")
     settings = tmp_path_factory.mktemp("config") / "config.toml"
@@ -72,6 +74,7 @@ def nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]
     with pytest.MonkeyPatch.context() as patch:
         for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"):
             patch.delenv(name, raising=False)
+        patch.setenv("XDG_CACHE_HOME", str(platformdirs.user_cache_path()))
         patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
         patch.setenv("ULLAGE_CONFIG", str(settings))
         patch.setenv("ULLAGE_CACHE_DIR", str(folder))
