@@ -133,6 +133,8 @@ class Runtime(Unpicklable):
         )
         self.windows = Resolver(self.transport, now, options)
         self.lessons = Lessons(options.folder, now)
+        self.outputs: MutableMapping[str, int] = _Bounded(MOST_METERS)
+        """Tokens of output that programs ask a model for by themselves, as a refusal showed."""
         self.now = now
         self.metrics: Listener | None = None
         self._store = None if store is None else shelter(store)
@@ -215,6 +217,7 @@ class Runtime(Unpicklable):
         """Forget what was heard and learned of a model at its endpoint, or everything."""
         self.windows.forget(question)
         self.lessons.forget(None if question is None else question.own_key)
+        self.outputs.clear()
         self._plain.clear()
 
     def hear_lesson(self, key: str, learned: Learned) -> None:

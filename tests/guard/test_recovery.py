@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -217,7 +218,7 @@ class Fickle:
         return self(**kwargs)
 
 
-def ask(guard: ullage.Guard, fn: Fickle, messages: Any, *, twin: bool) -> Any:
+def ask(guard: ullage.Guard, fn: Fickle | Adding, messages: Any, *, twin: bool) -> Any:
     if twin:
         return asyncio.run(guard.acall(fn.awaited, messages))
     return guard.call(fn, messages)
@@ -289,6 +290,65 @@ def test_a_history_that_is_refused_as_malformed_passes_through_with_advice(runti
         ask(guard, fn, log_of(3), twin=twin)
     assert len(fn.sent) == 1
     assert "ullage validate" in of(events.Notice, told)[0].text
+
+
+WORDING = "input length and `max_tokens` exceed context limit: {} + {} > {}, decrease input length"
+
+
+class Adding:
+    """A framework that asks for 700 tokens of output without a word of it, of 3,000 in all."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self.refused = 0
+
+    def __call__(self, *, messages: Any) -> Any:
+        size = int(ullage.count(messages, model=MODEL))
+        if size + 700 > 3_000:
+            self.refused += 1
+            raise RuntimeError(WORDING.format(size, 700, 3_000))
+        self.sizes.append(size)
+        usage = {"prompt_tokens": size, "completion_tokens": 2, "total_tokens": size + 2}
+        return {"choices": [{"message": {"role": "assistant", "content": "ok"}}], "usage": usage}
+
+    async def awaited(self, *, messages: Any) -> Any:
+        return self(messages=messages)
+
+
+@pytest.mark.parametrize("twin", [False, True])
+def test_output_that_a_framework_adds_is_learned_by_its_first_refusal(runtime, twin) -> None:
+    told: list[Event] = []
+    server = Adding()
+    guard = ullage.Guard(MODEL, window=3_000, runtime=runtime, on_event=told.append)
+    history: list[Any] = log_of(1)
+    for turn in range(40):
+        history += [{"role": "user", "content": f"turn {turn}: " + "and so on it goes. " * 12}]
+        ask(guard, server, history, twin=twin)
+        history += [{"role": "assistant", "content": f"done with {turn}"}]
+    assert len(server.sizes) == 40
+    assert server.refused == 1
+    assert len(of(events.Compacted, told)) < 12
+    runtime.forget()
+    assert not runtime.outputs
+
+
+@pytest.mark.parametrize("given", [-1, 2.5, "many", True])
+def test_a_reserve_that_is_no_number_of_tokens_is_refused(runtime, given) -> None:
+    guard = ullage.Guard(MODEL, runtime=runtime)
+    with pytest.raises(ullage.ConfigurationError, match="reserve is a number of tokens from 0 on"):
+        guard.prepare(log_of(1), reserve=given)
+
+
+def test_what_the_guard_sees_to_itself_is_no_warning(
+    runtime: Runtime, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    history = log_of(8)
+    window = int(int(ullage.count(history, model=MODEL)) / 0.7)
+    for policy in ("ladder", "off"):
+        ullage.Guard(MODEL, window=window, policy=policy, runtime=runtime).prepare(history)
+    levels = [r.levelno for r in caplog.records if "Context window at" in r.getMessage()]
+    assert levels == [logging.INFO, logging.WARNING]
 
 
 def test_a_listeners_fault_is_logged_and_costs_no_answer(

@@ -66,7 +66,7 @@ def report(name: str, made: Outcome, plain: Outcome) -> None:
     """Print what a framework's runs came to."""
     faults = list_faults(name, made, plain)
     print(f"{name} {made.version}: {'; '.join(faults) or 'conforms'}", flush=True)
-    for run in (made.short, made.long):
+    for run in (made.short, made.long, made.bounded):
         print(
             f"  {run.requests} requests, largest {run.largest:,}, refused {run.refused}, "
             f"breaks {run.breaks}"

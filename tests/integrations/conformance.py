@@ -1,9 +1,10 @@
 """The conformance suite of the adapters: each framework in a process and an environment of its own.
 
 Sixteen turns of large tool results in a window of 16,000, and one in which the model searches what
-was left out of them; then, in a new session, sixty turns in
-which the server takes less than it claims, and the model is switched; a restart in between where
-the framework persists. The same is done by the plain guard, and compared.
+was left out of them; then, in a new session, sixty turns in which the server takes less than it
+claims, and the model is switched; a restart in between where the framework persists. The same is
+done by the plain guard, and compared. In a third session the program bounds its answers, and the
+server refuses a prompt that leaves no room for so long a one.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ WIDE: Final[Mapping[str, int]] = {FIRST: 1_000_000, SECOND: 1_000_000}
 
 SHORT, LONG, SWITCH, RESTART = 16, 60, 30, 45
 """Turns of the two runs; the model is switched before turn 31, the process left before turn 46."""
+
+ANSWER, ANSWERED = 6_000, 14
+"""The tokens that answers may have in the third session, and its turns."""
 
 SETTLED: Final = 50
 """Turns after which a history has 200 messages: person, call, result, answer."""
@@ -130,14 +134,15 @@ class Outcome:
     lost: list[int] = field(default_factory=list)
     short: Watched = field(default_factory=Watched)
     long: Watched = field(default_factory=Watched)
+    bounded: Watched = field(default_factory=Watched)
     said: dict[str, Any] = field(default_factory=dict)
     reopened: bool = False
     seconds: dict[str, float] = field(default_factory=dict)
 
     @property
     def faults(self) -> list[str]:
-        """What no provider takes, of both runs."""
-        return [*self.short.faults, *self.long.faults]
+        """What no provider takes, of all runs."""
+        return [*self.short.faults, *self.long.faults, *self.bounded.faults]
 
     @property
     def added_ms(self) -> float | None:
@@ -168,6 +173,10 @@ def run_framework(name: str, python: str = sys.executable, *, timed: bool = Fals
                 held = open_server(CLAIMS, TAKES)
                 _run_long(framework, held.shown, made)
                 made.long = held.server.watched
+                held = open_server(CLAIMS, CLAIMS)
+                framework.ask("open", 900, **held.shown, answer=ANSWER)
+                made.failed += framework.ask("run", 1, ANSWERED)
+                made.bounded = held.server.watched
                 if timed:
                     shown = open_server(WIDE, WIDE).shown
                     made.seconds = framework.ask("compare", COMPARED, SETTLED, **shown)
@@ -199,6 +208,11 @@ def list_faults(name: str, made: Outcome, plain: Outcome) -> list[str]:
     found = [*made.failed, *made.faults]
     if made.lost:
         found.append(f"results of parts {made.lost} are not stored as they were")
+    bounded = made.bounded
+    if bounded.requests and not bounded.bounded:
+        found.append("the bound of its answers was not sent")
+    if bounded.refused:
+        found.append(f"{len(bounded.refused)} requests without room for the answer asked for")
     if made.short.refused:
         found.append(f"{len(made.short.refused)} requests over a window that was known")
     same = ROWS[name].same if name in ROWS else True

@@ -43,12 +43,14 @@ ASKED: Final = re.compile(r"\A(?:\s*Current Task: |(?:.*\n)?New task:\n)?turn (\
 class Watched:
     """What a run's requests showed.
 
-    `refused` are sizes over the window, `faults` what no provider takes, `breaks` the turns at
-    which a request did not begin with the one before it.
+    `refused` are sizes over the window, alone or with the answer that was asked for; `bounded` says
+    how many answered requests bounded their answer. `faults` are what no provider takes, `breaks`
+    the turns at which a request did not begin with the one before it.
     """
 
     requests: int = 0
     largest: int = 0
+    bounded: int = 0
     refused: list[int] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     breaks: list[int] = field(default_factory=list)
@@ -100,13 +102,11 @@ class ModelServer(ThreadingHTTPServer):
             return 400, _make_error(fault, "invalid_request_error")
         size = self.measure(body)
         window = self.takes.get(body["model"].rpartition("/")[2], OTHERS)
-        if size > window:
+        asked = body.get("max_completion_tokens") or body.get("max_tokens") or 0
+        if size + asked > window:
             seen.refused.append(size)
-            text = (
-                f"This model's maximum context length is {window} tokens. However, your messages "
-                f"resulted in {size} tokens. Please reduce the length of the messages."
-            )
-            return 400, _make_error(text, "context_length_exceeded")
+            return 400, _make_error(_refuse(size, asked, window), "context_length_exceeded")
+        seen.bounded += bool(asked)
         seen.largest = max(seen.largest, size)
         number = find_turn(messages)
         if seen.last != messages[: len(seen.last)]:
@@ -173,6 +173,15 @@ def find_fault(messages: list[Any]) -> str:
             return f"messages[{place}]: {sorted(waiting)} have no result before it"
         waiting = {call["id"] for call in message.get("tool_calls") or ()}
     return f"{sorted(waiting)} have no result" if waiting else ""
+
+
+def _refuse(size: int, asked: int, window: int) -> str:
+    said = f"This model's maximum context length is {window} tokens. However, "
+    if not asked:
+        said += f"your messages resulted in {size} tokens. "
+        return said + "Please reduce the length of the messages."
+    said += f"you requested {size + asked} tokens ({size} in the messages, {asked} in the "
+    return said + "completion). Please reduce the length of the messages or completion."
 
 
 def _find_text(message: Body) -> str:

@@ -41,7 +41,8 @@ def read_request(model: str, body: Mapping[str, Any]) -> dict[str, Any]:
             messages.append({**made, "tool_calls": calls} if calls else made)
     declared = [d for tool in body.get("tools", ()) for d in tool.get("functionDeclarations", ())]
     tools = [{"type": "function", "function": declaration} for declaration in declared]
-    return {"model": model, "messages": messages, "tools": tools}
+    asked = body.get("generationConfig", {}).get("maxOutputTokens")
+    return {"model": model, "messages": messages, "tools": tools, "max_tokens": asked}
 
 
 def write_answer(message: Mapping[str, Any], usage: Mapping[str, int]) -> dict[str, Any]:

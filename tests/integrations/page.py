@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tests.integrations.conformance import LONG, SHORT, Outcome, list_faults
+from tests.integrations.conformance import ANSWERED, LONG, SHORT, Outcome, list_faults
 from tests.integrations.frameworks import IN_CI, ROWS
 
 HEAD = Path(__file__).with_name("head.md")
@@ -16,7 +16,7 @@ PLAIN = "no framework"
 def write_page(path: Path, made: Mapping[str, Outcome]) -> None:
     """Write the page of all that ran."""
     ci = ", ".join(ROWS[name].title for name in IN_CI if name in ROWS)
-    head = HEAD.read_text().format(short=SHORT, long=LONG, ci=ci)
+    head = HEAD.read_text().format(short=SHORT, long=LONG, answered=ANSWERED, ci=ci)
     rows = "".join(_write_row(name, one, made["plain"]) for name, one in made.items())
     limits = "\n".join(_list_limits(made))
     path.write_text(f"{head}{rows}\n## What a seam cannot do\n\n{limits}\n")

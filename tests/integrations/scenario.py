@@ -47,7 +47,7 @@ class Setup:
 
     `window` is what its server claims, for frameworks whose seam does not show the server.
     `folder` is for what the framework persists. `asynchronous` asks for the framework's awaited
-    calls, where it has both.
+    calls, where it has both. `answer` are the most tokens of an answer, which the program asks for.
     """
 
     url: str
@@ -56,6 +56,11 @@ class Setup:
     folder: Path
     guarded: bool = True
     asynchronous: bool = False
+    answer: int | None = None
+
+    def limit(self, name: str = "max_tokens") -> dict[str, Any]:
+        """Return the bound of an answer as keywords of a framework, none without one."""
+        return {} if self.answer is None else {name: self.answer}
 
 
 class Driver(Protocol):

@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,13 @@ from hypothesis import strategies as st
 from tests.integrations.scenario import WORDS
 from ullage import Guard
 from ullage.core.errors import ConfigurationError, ContextTooLargeError, StoreError
-from ullage.integrations.adapter import TOOLS, Adapter, GuardedSession, MessageForm
+from ullage.integrations.adapter import (
+    TOOLS,
+    Adapter,
+    GuardedSession,
+    MessageForm,
+    find_output,
+)
 from ullage.integrations.reports import report_chat
 from ullage.storage import MemoryStore, open_store
 
@@ -213,6 +220,52 @@ def test_after_an_overflow_less_is_sent_and_the_limit_is_remembered():
     assert fitted.is_new
     assert sent[1] < sent[0]
     assert count_words(session.fit(history).messages) <= sent[1]
+
+
+def test_the_output_that_a_framework_asks_for_stays_free():
+    session, history = make_adapter().open(), make_history(8)
+    plain = session.fit(history).view.prepared
+    room = WINDOW - plain.count.high
+    kept = session.fit(history, {"reserve": 2 * room}).view.prepared
+    assert plain.checkpoint is None
+    assert kept.count.high + 2 * room <= WINDOW
+    assert kept.max_tokens is None
+
+
+@pytest.mark.parametrize(
+    ("places", "found"),
+    [
+        ((), None),
+        ((None, {}), None),
+        (({"max_tokens": None}, {"max_tokens": 300}), 300),
+        (({"max_tokens": 300, "max_completion_tokens": 200},), 200),
+        ((SimpleNamespace(max_output_tokens=64), {"max_tokens": 9}), 64),
+        (({"num_predict": -1}, SimpleNamespace(max_tokens=7.0)), 7),
+        (({"max_tokens": "many"},), None),
+    ],
+)
+def test_the_most_of_an_answer_is_found_by_the_names_of_frameworks(places: Any, found: int | None):
+    assert find_output(*places) == found
+
+
+def test_a_state_is_of_lists_dicts_and_plain_values():
+    session = make_adapter().open("a")
+    session.call(lambda _: "fine", make_history(40), report=lambda _: report_chat(2_000, 3))
+    session.call(lambda _: "fine", make_history(41), report=lambda _: report_chat(2_100, 3))
+    kinds: set[type] = set()
+
+    def walk(value: Any) -> None:
+        kinds.add(type(value))
+        for inner in value.values() if isinstance(value, dict) else value:
+            kinds.add(type(inner))
+            if isinstance(inner, dict | list):
+                walk(inner)
+
+    state = session.dump()
+    walk(state)
+    assert kinds <= {dict, list, str, int, float, bool, type(None)}
+    assert state is not None
+    assert state["conversations"][0]["learned"]["calibration"] is not None
 
 
 def test_an_awaited_call_recovers_as_well():

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ullage.core.compaction.pins import read_pins
 from ullage.core.dialects import registry as dialects
-from ullage.core.errors import ContextTooLargeError
+from ullage.core.errors import ConfigurationError, ContextTooLargeError
 from ullage.core.guard.request import Request
 from ullage.core.tokens.gauge import Assessment
 from ullage.runtime import Measurable, system_text
@@ -28,7 +28,7 @@ def read_request(
 ) -> Request:
     """Return a request as the machine takes it; `beside` are its other fields.
 
-    Raises ConfigurationError for bad pins.
+    Raises ConfigurationError for bad pins, and for a `reserve` that is no number of tokens.
     """
     spoken = dialects.find(body.find_dialect())
     system, marks = system_text(body.system), sections or {}
@@ -41,7 +41,16 @@ def read_request(
         marks,
         body.system,
         server_edits=spoken.read_edits(beside),
+        reserve=_read_reserve(beside.get("reserve")),
     )
+
+
+def _read_reserve(given: Any) -> int:
+    if given is None:
+        return 0
+    if type(given) is not int or given < 0:
+        raise ConfigurationError(f"reserve is a number of tokens from 0 on, not {given!r:.80}")
+    return given
 
 
 def assess_overflow(error: ContextTooLargeError) -> Assessment:

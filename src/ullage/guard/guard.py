@@ -137,8 +137,10 @@ class Guard(Unpicklable):
         `max_tokens` is clamped to the room there is; `pins` are positions, from 0 on, of messages
         that stay verbatim; `sections` marks messages by position, such as {3: "knowledge"};
         `system` is what Anthropic and Responses take beside the messages, `context_management` what
-        they are asked to leave out by themselves. Raises MalformedHistoryError,
-        ConfigurationError, and ContextTooLargeError when it cannot fit into a bound that is proven.
+        they are asked to leave out by themselves. `reserve` tokens, in the place of `max_tokens`,
+        stay free for an answer whose length whoever sends asks for by itself. Raises
+        MalformedHistoryError, ConfigurationError, and ContextTooLargeError when it cannot fit into
+        a bound that is proven.
         """
         body = self._body(messages, tools, system)
         request = _read_request(body, max_tokens, pins, sections, _check_beside(beside))
@@ -314,9 +316,13 @@ class Guard(Unpicklable):
 
 
 class ServerFields(TypedDict, total=False):
-    """What `Guard.prepare` reads of a request beside the conversation; it is not sent on."""
+    """What `Guard.prepare` reads of a request beside the conversation; it is not sent on.
+
+    `reserve` are tokens of output that whoever sends asks for by itself, and that nobody can lower.
+    """
 
     context_management: Any
+    reserve: int | None
 
 
 def _check_beside(beside: ServerFields) -> Mapping[str, Any]:

@@ -148,7 +148,7 @@ class Port(Unpicklable):
 
     def prepare(self, request: Request, dialect: DialectName) -> View:
         """Return the request to send. Raises as `Guard.prepare` does."""
-        request = add_pins(self.driver.runtime, request)
+        request = self._complete(request)
         steps = machine.prepare(self._setup(dialect), request)
         try:
             return self._remember(request, self.driver.run(steps))
@@ -158,7 +158,7 @@ class Port(Unpicklable):
 
     async def aprepare(self, request: Request, dialect: DialectName) -> View:
         """Do as `prepare`, without blocking the event loop; summaries may be made beside it."""
-        request = add_pins(self.driver.runtime, request)
+        request = self._complete(request)
         await self._aopen(dialect)
         setup = self._setup(dialect)
         if self.policy.background:
@@ -181,7 +181,7 @@ class Port(Unpicklable):
         The strategies are those of the policy's highest rung. Raises as `aprepare` does.
         """
         await self._aopen(dialect)
-        request = add_pins(self.driver.runtime, request)
+        request = self._complete(request)
         steps = machine.prepare_compacted(self._setup(dialect), request, target)
         return await self._aremember(request, await self._arun(steps, request))
 
@@ -209,12 +209,12 @@ class Port(Unpicklable):
     async def afind_checkpoint(self, request: Request, dialect: DialectName) -> Checkpoint | None:
         """Return the newest checkpoint of a conversation, None where there is none."""
         await self._aopen(dialect)
-        request = add_pins(self.driver.runtime, request)
+        request = self._complete(request)
         return await self._arun(find_checkpoint(self._setup(dialect), request), request)
 
     def undo(self, request: Request, dialect: DialectName) -> Checkpoint | None:
         """Take the last checkpoint of a conversation away; return it, None where there is none."""
-        request = add_pins(self.driver.runtime, request)
+        request = self._complete(request)
         found = self.driver.run(find_checkpoint(self._setup(dialect), request))
         if found is not None:
             self.driver.store.checkpoints.undo(found)
@@ -278,7 +278,7 @@ class Port(Unpicklable):
             return None
         if kind.about is not None:
             self._note_law(TAUGHT[kind.about])
-        setup, request = self._setup(sent.sent.rules.dialect), view.request
+        setup, request = self._setup(sent.sent.rules.dialect), self._note_output(view.request, kind)
         try:
             return (yield from recovery.recover(setup, request, sent, kind, trigger=trigger))
         except ContextTooLargeError as exhausted:
@@ -435,6 +435,23 @@ class Port(Unpicklable):
         """Have the server asked again for its window: it went away, and may come back another."""
         if self.driver.question.base_url is not None:
             self.driver.runtime.windows.doubt(self.driver.question.base_url)
+
+    def _complete(self, request: Request) -> Request:
+        """Return a request with the settings' pins, and the output that a refusal has shown."""
+        runtime = self.driver.runtime
+        request = add_pins(runtime, request)
+        if request.max_tokens is not None or request.reserve or not runtime.outputs:
+            return request
+        shown = runtime.outputs.get(self.driver.question.own_key, 0)
+        return replace(request, reserve=shown) if shown else request
+
+    def _note_output(self, request: Request, kind: ErrorKind) -> Request:
+        """Return a refused request with the output that was asked for, and nobody told us of."""
+        asked = kind.output_tokens
+        if kind.kind != "total" or not asked or request.max_tokens is not None:
+            return request
+        self.driver.runtime.outputs[self.driver.question.own_key] = asked
+        return replace(request, reserve=asked)
 
     def _note_law(self, law: Law) -> None:
         self.driver.runtime.lessons.note_law(self.driver.question.own_key, law)

@@ -21,7 +21,14 @@ from ag2.middleware import BaseMiddleware
 from ag2.tools.final.function_tool import FunctionToolSchema
 from ag2.utils import MODEL_CONFIG_CONTEXT_DEPENDENCY_KEY
 
-from ullage.integrations.adapter import Adapter, Beside, Fitted, GuardedSession, make_async
+from ullage.integrations.adapter import (
+    Adapter,
+    Beside,
+    Fitted,
+    GuardedSession,
+    find_output,
+    make_async,
+)
 from ullage.integrations.pieces import Piece, make_form
 from ullage.integrations.reports import report_chat
 
@@ -159,6 +166,7 @@ class _Guarding(BaseMiddleware):
         beside: Beside = {
             "tools": self._adapter.define(_find_tools(call_next), _define),
             "system": "\n".join(context.prompt),
+            "reserve": find_output(context.dependencies.get(MODEL_CONFIG_CONTEXT_DEPENDENCY_KEY)),
         }
         answer, fitted = await session.acall(send, held, beside, report=_report)
         if fitted.is_new:

@@ -14,7 +14,7 @@ from typing import Any
 import agent_framework as af
 from agent_framework import Content, Message
 
-from ullage.integrations.adapter import Adapter, Beside, Fitted
+from ullage.integrations.adapter import Adapter, Beside, Fitted, find_output
 from ullage.integrations.pieces import Piece, make_form
 from ullage.integrations.reports import report_chat
 from ullage.integrations.streaming import begin_stream
@@ -142,7 +142,7 @@ class _Guarding(af.ChatMiddleware):
         beside: Beside = {
             "tools": self._adapter.define(options.get("tools"), _define),
             "system": options.get("instructions"),
-            "max_tokens": options.get("max_tokens"),
+            "reserve": find_output(options),
         }
         report = _report_nothing if context.stream else _report
         made, fitted = await session.acall(send, context.messages, beside, report=report)

@@ -18,7 +18,7 @@ from agno.run.base import RunContext
 from agno.tools.function import Function
 from agno.utils.openai import images_to_message
 
-from ullage.integrations.adapter import Adapter, Fitted, GuardedSession, MessageForm
+from ullage.integrations.adapter import Adapter, Fitted, GuardedSession, MessageForm, find_output
 from ullage.integrations.reports import report_chat
 from ullage.integrations.streaming import aopen_stream, open_stream
 
@@ -108,8 +108,7 @@ class AgnoGuard:
         session = self.adapter.open(name, **_describe(model))
         session.load(self._states.get(name, {}).get("ullage"))
         self._current.set(session)
-        limit = getattr(model, "max_completion_tokens", None) or getattr(model, "max_tokens", None)
-        beside = {"tools": request.get("tools"), "max_tokens": limit}
+        beside = {"tools": request.get("tools"), "reserve": find_output(model)}
         return session, (
             lambda fitted: send(**{**request, "messages": fitted.messages}),
             request["messages"],

@@ -16,7 +16,14 @@ from autogen_core.model_context import UnboundedChatCompletionContext
 from autogen_core.models import CreateResult, FunctionExecutionResult, LLMMessage
 from autogen_core.tools import FunctionTool
 
-from ullage.integrations.adapter import Adapter, Beside, Fitted, GuardedSession, make_async
+from ullage.integrations.adapter import (
+    Adapter,
+    Beside,
+    Fitted,
+    GuardedSession,
+    find_output,
+    make_async,
+)
 from ullage.integrations.pieces import Piece, make_form
 from ullage.integrations.reports import report_chat
 from ullage.integrations.streaming import begin_stream
@@ -140,7 +147,7 @@ class GuardedClient(models.ChatCompletionClient):
     ) -> None:
         self.client = client
         self.adapter = Adapter(FORM, model, **options)
-        said = client.dump_component().config
+        self._said = said = client.dump_component().config
         key = said.get("api_key")
         self._named = {
             "model": said.get("model"),
@@ -215,7 +222,10 @@ class GuardedClient(models.ChatCompletionClient):
         return self.client.model_info
 
     def _read(self, given: Mapping[str, Any]) -> Beside:
-        return {"tools": self.adapter.define(given.get("tools"), _define_tool)}
+        return {
+            "tools": self.adapter.define(given.get("tools"), _define_tool),
+            "reserve": find_output(given.get("extra_create_args"), self._said),
+        }
 
     def _open(self) -> tuple[GuardedSession[LLMMessage], GuardedContext | None]:
         context = _CONTEXT.get()

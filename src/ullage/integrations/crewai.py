@@ -15,7 +15,14 @@ from crewai.llms.base_llm import BaseLLM
 from crewai.tools import BaseTool, tool
 from crewai.types.usage_metrics import UsageMetrics
 
-from ullage.integrations.adapter import Adapter, Beside, Fitted, GuardedSession, MessageForm
+from ullage.integrations.adapter import (
+    Adapter,
+    Beside,
+    Fitted,
+    GuardedSession,
+    MessageForm,
+    find_output,
+)
 from ullage.integrations.reports import report_chat
 
 __all__ = ["CrewGuard", "find_window", "make_counter"]
@@ -130,8 +137,7 @@ def _describe(llm: BaseLLM) -> dict[str, Any]:
 
 
 def _find_beside(llm: Any, tools: Any) -> Beside:
-    limit = getattr(llm, "max_completion_tokens", None) or llm.max_tokens
-    return {"tools": tools, "max_tokens": None if limit is None else int(limit)}
+    return {"tools": tools, "reserve": find_output(llm)}
 
 
 def _list_messages(messages: Any) -> list[Message]:

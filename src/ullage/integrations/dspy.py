@@ -18,7 +18,14 @@ from dspy.clients.engines.lm15_engine import AsyncLM15Engine, LM15Engine
 from dspy.clients.lm15_boundary import request_kwargs
 from dspy.lm15 import Message, Request, Response, RouterConfig, request_from_openai_chat
 
-from ullage.integrations.adapter import Adapter, Beside, Fitted, GuardedSession, MessageForm
+from ullage.integrations.adapter import (
+    Adapter,
+    Beside,
+    Fitted,
+    GuardedSession,
+    MessageForm,
+    find_output,
+)
 from ullage.integrations.reports import report_chat
 from ullage.integrations.streaming import aopen_stream, open_stream
 
@@ -147,7 +154,8 @@ def ask(request: Request) -> Beside:
     """Return what a request holds beside its messages."""
     made = request_kwargs(replace(request, messages=request.messages[:1]), "chat")
     system = made["messages"][0]["content"] if request.system else None
-    return {"system": system, "tools": made.get("tools"), "max_tokens": request.config.max_tokens}
+    asked = find_output(request.config)
+    return {"system": system, "tools": made.get("tools"), "reserve": asked}
 
 
 def report_usage(answer: Any) -> Any:

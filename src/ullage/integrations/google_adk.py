@@ -26,6 +26,7 @@ from ullage.integrations.adapter import (
     MessageForm,
     SentRequest,
     Waiting,
+    find_output,
 )
 from ullage.integrations.reports import report_gemini
 
@@ -159,7 +160,7 @@ def _find_beside(config: types.GenerateContentConfig) -> Beside:
             for tool in config.tools or ()
             if isinstance(tool, types.Tool)
         ],
-        "max_tokens": config.max_output_tokens,
+        "reserve": find_output(config),
     }
 
 

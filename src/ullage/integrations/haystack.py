@@ -21,7 +21,7 @@ from haystack.dataclasses import chat_message as parts
 from haystack.tools import Tool, flatten_tools_or_toolsets
 from haystack.utils.deserialization import deserialize_component_inplace
 
-from ullage.integrations.adapter import Adapter, Beside, Fitted, GuardedSession
+from ullage.integrations.adapter import Adapter, Beside, Fitted, GuardedSession, find_output
 from ullage.integrations.pieces import Piece, make_form
 from ullage.integrations.reports import report_chat
 
@@ -206,7 +206,10 @@ class GuardedGenerator:
             "streaming_callback": callback, "generation_kwargs": kwargs, "tools": tools
         }  # fmt: skip
         defined = self.adapter.define(flatten_tools_or_toolsets(tools), define_tool)
-        return {k: v for k, v in given.items() if v is not None}, {"tools": defined}
+        inner = self.chat_generator
+        asked = find_output(kwargs, getattr(inner, "generation_kwargs", None), inner)
+        told: Beside = {"tools": defined, "reserve": asked}
+        return {k: v for k, v in given.items() if v is not None}, told
 
     def _open(self) -> tuple[GuardedSession[ChatMessage], State | None]:
         inner, state = self.chat_generator, _STATE.get()

@@ -7,19 +7,33 @@ messages are read as Chat Completions messages, by its own conversion.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final, NotRequired
 
 from langchain.agents.middleware import types as lc
 from langchain_core import messages as lm
-from langchain_core.messages import AIMessage, BaseMessage, convert_to_messages
+from langchain_core.language_models import ModelProfile
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    MessageLikeRepresentation,
+    convert_to_messages,
+)
 from langchain_core.messages.utils import convert_to_openai_messages
 from langchain_core.tools import StructuredTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.config import get_config
 from langgraph.types import Command
+from pydantic import SecretStr
 
-from ullage.integrations.adapter import Adapter, Beside, Fitted, GuardedSession, MessageForm
+from ullage.integrations.adapter import (
+    Adapter,
+    Beside,
+    Fitted,
+    GuardedSession,
+    MessageForm,
+    find_output,
+)
 from ullage.integrations.reports import report_chat
 
 __all__ = ["ContextGuard", "make_counter", "make_profile"]
@@ -65,15 +79,18 @@ def read_messages(raws: Sequence[Any], source: BaseMessage | None) -> BaseMessag
 FORM = MessageForm(write_message, read_messages)
 
 
-def make_profile(model: str, **options: Any) -> dict[str, int]:
+def make_profile(model: str, **options: Any) -> ModelProfile:
     """Return a `profile=` for a chat model: its window, empty where nobody knows it."""
     window = Adapter(FORM, model, **options).open().window
-    return {} if window is None else {"max_input_tokens": window}
+    return ModelProfile() if window is None else ModelProfile(max_input_tokens=window)
 
 
-def make_counter(model: str | None = None) -> Callable[[Sequence[BaseMessage]], int]:
+def make_counter(
+    model: str | None = None,
+) -> Callable[[Iterable[MessageLikeRepresentation]], int]:
     """Return a `token_counter=` for `trim_messages` and LangChain's middleware."""
-    return Adapter(FORM, model).count
+    adapter = Adapter(FORM, model)
+    return lambda messages: adapter.count(convert_to_messages(messages))
 
 
 class GuardState(lc.AgentState[Any]):
@@ -118,15 +135,56 @@ class ContextGuard(lc.AgentMiddleware[Any, Any, Any]):
 
     def _open(self, model: Any = None) -> GuardedSession[BaseMessage]:
         thread = (get_config().get("configurable") or {}).get("thread_id")
-        name = getattr(model, "model_name", None) or getattr(model, "model", None)
-        url = getattr(model, "openai_api_base", None) or getattr(model, "base_url", None)
-        return self.adapter.open(None if thread is None else str(thread), model=name, base_url=url)
+        return self.adapter.open(None if thread is None else str(thread), **_describe(model))
 
     def _begin(self, request: lc.ModelRequest[Any]) -> tuple[GuardedSession[BaseMessage], Beside]:
         session, system = self._open(request.model), request.system_message
         session.load(request.state.get("ullage"))
-        tools = self.adapter.define(request.tools, convert_to_openai_tool)
-        return session, {"tools": tools, "system": None if system is None else str(system.text)}
+        asked = find_output(request.model_settings, *_list_layers(request.model))
+        return session, {
+            "tools": self.adapter.define(request.tools, convert_to_openai_tool),
+            "system": None if system is None else str(system.text),
+            "reserve": asked,
+        }
+
+
+def _list_layers(model: Any) -> list[Any]:
+    """Return a model and what it is bound to, outermost first, each behind the settings it got."""
+    made: list[Any] = []
+    while model is not None:
+        made += [getattr(model, "kwargs", None), getattr(model, "model_kwargs", None), model]
+        model = getattr(model, "bound", None)
+    return [layer for layer in made if layer is not None]
+
+
+def _describe(model: Any) -> dict[str, Any]:
+    """Return what a chat model says of itself, as `Guard` takes it."""
+    layers = _list_layers(model)
+
+    def find(*names: str) -> Any:
+        found = (getattr(layer, name, None) for layer in layers for name in names)
+        return next((value for value in found if value), None)
+
+    keys = {
+        name
+        for layer in layers
+        for name in getattr(type(layer), "model_fields", ())
+        if name.endswith("api_key")
+    }
+    key = find(*sorted(keys))
+    return {
+        "model": find("model_name", "model"),
+        "base_url": find("openai_api_base", "anthropic_api_url", "base_url") or _find_url(model),
+        "api_key": key.get_secret_value() if isinstance(key, SecretStr) else key,
+        "window": find("num_ctx"),
+    }
+
+
+def _find_url(model: Any) -> str | None:
+    """Return the address that a model's client settled on, which may be the environment's."""
+    clients = (getattr(layer, "root_client", None) for layer in _list_layers(model))
+    found = (getattr(client, "base_url", None) for client in clients)
+    return next((str(url) for url in found if url is not None), None)
 
 
 def _report(answer: lc.ModelResponse[Any]) -> Any:

@@ -21,6 +21,7 @@ from ullage.integrations.adapter import (
     MessageForm,
     SentRequest,
     Waiting,
+    find_output,
 )
 from ullage.integrations.reports import report_chat
 
@@ -75,8 +76,7 @@ class LiteLLMGuard(CustomLogger):
         if getattr(call_type, "value", None) != "acompletion" or not kwargs.get("messages"):
             return None
         session, given = self.open(kwargs), kwargs["messages"]
-        limit = kwargs.get("max_completion_tokens") or kwargs.get("max_tokens")
-        beside: Any = {"tools": kwargs.get("tools"), "max_tokens": limit}
+        beside: Any = {"tools": kwargs.get("tools"), "reserve": find_output(kwargs)}
         fitted = await session.afit(given, beside)
         self._sent.keep(kwargs["litellm_call_id"], SentRequest(session, fitted))
         again = {

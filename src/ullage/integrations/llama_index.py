@@ -20,7 +20,14 @@ from llama_index.core.memory.types import BaseChatStoreMemory, BaseMemory
 from llama_index.core.storage.chat_store import SimpleChatStore
 from llama_index.core.tools import FunctionTool
 
-from ullage.integrations.adapter import Adapter, Beside, Fitted, GuardedSession, make_async
+from ullage.integrations.adapter import (
+    Adapter,
+    Beside,
+    Fitted,
+    GuardedSession,
+    find_output,
+    make_async,
+)
 from ullage.integrations.pieces import Piece, make_form
 from ullage.integrations.reports import report_chat
 
@@ -146,7 +153,7 @@ class GuardedMemory(BaseChatStoreMemory):
         self._adapter = self._adapter or Adapter(FORM, **self.guard)
         session = open_session(self._adapter, self.name, self.llm)
         session.load(self.state)
-        fitted = session.fit(held)
+        fitted = session.fit(held, {"reserve": _find_output(self.llm)})
         if fitted.is_new:
             self.state = session.dump()
         return fitted.messages
@@ -211,9 +218,13 @@ class GuardedFunctionAgent(FunctionAgent):
         self, send: Callable[[Fitted[ChatMessage]], Any], messages: Any, tools: Any
     ) -> Any:
         defined = self._adapter.define(tools, lambda tool: tool.metadata.to_openai_tool())
-        beside: Beside = {"tools": defined}
+        beside: Beside = {"tools": defined, "reserve": _find_output(self.llm)}
         answer, _ = await _SESSION.get().acall(send, messages, beside, report=_report)
         return answer
+
+
+def _find_output(llm: Any) -> int | None:
+    return find_output(getattr(llm, "additional_kwargs", None), llm)
 
 
 def _report(answer: Any) -> Any:

@@ -22,7 +22,14 @@ import sqlite_utils
 from llm.parts import Message, TextPart, ToolCallPart, ToolResultPart
 from llm.plugins import pm
 
-from ullage.integrations.adapter import Adapter, Beside, Fitted, GuardedSession, MessageForm
+from ullage.integrations.adapter import (
+    Adapter,
+    Beside,
+    Fitted,
+    GuardedSession,
+    MessageForm,
+    find_output,
+)
 from ullage.integrations.reports import report_chat
 from ullage.integrations.streaming import aopen_stream, open_stream
 
@@ -245,7 +252,7 @@ def _find_beside(prompt: Any) -> Beside:
         if isinstance(t, llm.Tool)
     ]
     tools = [{"type": "function", "function": function} for function in named]
-    return {"tools": tools or None, "max_tokens": getattr(prompt.options, "max_tokens", None)}
+    return {"tools": tools or None, "reserve": find_output(prompt.options)}
 
 
 def _report(response: Any) -> Any:

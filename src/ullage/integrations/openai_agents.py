@@ -17,13 +17,7 @@ from agents.tool_context import ToolContext
 
 from ullage.core.dialects import names
 from ullage.core.session.tools import Spec
-from ullage.integrations.adapter import (
-    TOOLS,
-    Adapter,
-    Beside,
-    Fitted,
-    MessageForm,
-)
+from ullage.integrations.adapter import TOOLS, Adapter, Beside, Fitted, MessageForm, find_output
 from ullage.integrations.reports import report_responses
 from ullage.integrations.streaming import aopen_stream
 
@@ -129,7 +123,7 @@ class AgentsGuard(Model):
         return given, {
             "tools": self.adapter.define([*asked["tools"], *asked["handoffs"]], _define),
             "system": system,
-            "max_tokens": asked["model_settings"].max_tokens,
+            "reserve": find_output(asked["model_settings"]),
         }
 
     async def _keep(self, fitted: Fitted[Any]) -> None:

@@ -27,6 +27,7 @@ from ullage.integrations.adapter import (
     Fitted,
     GuardedSession,
     MessageForm,
+    find_output,
 )
 from ullage.integrations.reports import report_chat
 
@@ -162,6 +163,7 @@ class GuardedModel(WrapperModel):
     ) -> Any:
         """Send what fits, once more after an overflow; keep what was compacted in the answer."""
         session, beside = self.guard.begin(self.wrapped, messages, model_request_parameters)
+        beside["reserve"] = find_output(model_settings, self.wrapped.settings)
         answer, fitted = await session.acall(
             lambda fitted: self.wrapped.request(
                 fitted.messages, model_settings, model_request_parameters
@@ -183,6 +185,7 @@ class GuardedModel(WrapperModel):
     ) -> AsyncGenerator[Any]:
         """Do as `request`, and learn from the usage when the stream has ended."""
         session, beside = self.guard.begin(self.wrapped, messages, model_request_parameters)
+        beside["reserve"] = find_output(model_settings, self.wrapped.settings)
         async with AsyncExitStack() as stack:
             answer, fitted = await session.acall(
                 lambda fitted: stack.enter_async_context(
@@ -221,7 +224,9 @@ class PydanticGuard(AbstractCapability[Any]):
 
     def open(self, model: Any, conversation: str | None) -> GuardedSession[kinds.ModelMessage]:
         """Return the session of a conversation."""
-        return self.adapter.open(conversation, model=model.model_name, base_url=model.base_url)
+        key = getattr(getattr(model, "client", None), "api_key", None)
+        url = model.base_url
+        return self.adapter.open(conversation, model=model.model_name, base_url=url, api_key=key)
 
     def begin(
         self, model: Any, messages: Sequence[kinds.ModelMessage], parameters: Any

@@ -13,13 +13,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 from smolagents import ChatMessage, MessageRole, Model, Tool
 from smolagents.models import get_tool_json_schema
 from smolagents.utils import encode_image_base64, make_image_url
 
-from ullage.integrations.adapter import Adapter, Beside, Fitted, GuardedSession, MessageForm
+from ullage.integrations.adapter import (
+    Adapter,
+    Beside,
+    Fitted,
+    GuardedSession,
+    MessageForm,
+    find_output,
+)
 from ullage.integrations.reports import report_chat
 from ullage.integrations.streaming import open_stream
 
@@ -30,6 +37,10 @@ Group = tuple[ChatMessage, ...]
 
 CALLS, RESULT = "Calling tools:\n", "Observation:\n"
 """How smolagents begins the texts of calls and results (`ActionStep.to_messages`)."""
+
+TASK: Final = "New task:\n"
+"""How it begins what a person says (`TaskStep.to_messages`). It is no part of it: rules are read of
+people's own words."""
 
 
 def group_messages(messages: Sequence[Any]) -> list[Group]:
@@ -72,7 +83,10 @@ def write_group(group: Group) -> list[Any]:
     if not calls:
         role = {MessageRole.TOOL_CALL: "assistant", MessageRole.TOOL_RESPONSE: "user"}
         return [
-            {"role": role.get(m.role, str(m.role.value)), "content": _write_content(m.content)}
+            {
+                "role": role.get(m.role, str(m.role.value)),
+                "content": _strip_task(m.role, _write_content(m.content)),
+            }
             for m in group
         ]
     texts = [_find_text(message.content).removeprefix(RESULT) for message in results]
@@ -91,7 +105,9 @@ def read_group(raws: Sequence[Any], source: Group | None) -> Group:
     if source is None or not read_calls(source[0]) or len(source) == 1:
         role = MessageRole(raws[0]["role"]) if source is None else source[0].role
         content = raws[0]["content"]
-        parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        parts = _make_text(content) if isinstance(content, str) else content
+        if source is not None and _is_task(source[0].role, source[0].content):
+            parts = [{**parts[0], "text": TASK + parts[0]["text"]}, *parts[1:]]
         return (replace(source[0] if source else ChatMessage(role), content=parts),)
     calls = [call for raw in raws for call in raw.get("tool_calls") or ()]
     texts = [raw["content"] for raw in raws if raw["role"] == "tool" and raw["content"]]
@@ -104,6 +120,17 @@ def read_group(raws: Sequence[Any], source: Group | None) -> Group:
         source[0] if same else replace(source[0], content=_make_text(f"{CALLS}{named}")),
         replace(source[1], content=_make_text(RESULT + "\n".join(texts))),
     )
+
+
+def _is_task(role: MessageRole, content: Any) -> bool:
+    """Tell whether a message is a person's, with the framework's own words in front."""
+    return role == MessageRole.USER and _find_text(content).startswith(TASK)
+
+
+def _strip_task(role: MessageRole, content: Any) -> Any:
+    if not _is_task(role, content) or isinstance(content, str):
+        return content
+    return [{**content[0], "text": content[0]["text"].removeprefix(TASK)}, *content[1:]]
 
 
 def _make_text(text: str) -> list[dict[str, Any]]:
@@ -192,8 +219,8 @@ class SmolGuard(Model):
 
     def _find_beside(self, options: dict[str, Any]) -> Beside:
         tools = self.adapter.define(options.get("tools_to_call_from"), get_tool_json_schema)
-        limit = options.get("max_tokens") or getattr(self.model, "kwargs", {}).get("max_tokens")
-        return {"tools": tools, "max_tokens": limit}
+        asked = find_output(options, getattr(self.model, "kwargs", None))
+        return {"tools": tools, "reserve": asked}
 
 
 def _flatten(fitted: Fitted[Group]) -> list[ChatMessage]:

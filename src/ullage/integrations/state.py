@@ -6,6 +6,7 @@ with the same prompt. It knows no framework.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -20,20 +21,23 @@ VERSION: Final = 1
 
 
 def dump_state(store: MemoryStore, mark: str) -> dict[str, Any]:
-    """Return the compactions whose scope has `mark`, as data that JSON can carry.
+    """Return the compactions whose scope has `mark`, in lists and dicts as JSON would have them.
 
-    Of what is remembered from call to call the newest goes along: it goes on from those before it.
+    Frameworks refuse to read other types from what they stored, named tuples among them. Of what is
+    remembered from call to call the newest goes along: it goes on from those before it.
     """
     checkpoints = [c.to_dict() for c in store.checkpoints.list_records() if mark in c.scope]
     newest = [c for c in store.conversations.list_records() if mark in c.scope]
     names = find_references(repr(checkpoints))
     texts = {name: store.originals.read(name) for name in sorted(names)}
-    return {
+    state = {
         "version": VERSION,
         "checkpoints": checkpoints,
         "conversations": [conversation.to_dict() for conversation in newest[-1:]],
         "originals": {name: text for name, text in texts.items() if text is not None},
     }
+    plain: dict[str, Any] = json.loads(json.dumps(state))  # records have tuples of their own
+    return plain
 
 
 def load_state(store: MemoryStore, state: Any) -> None:

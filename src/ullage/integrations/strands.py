@@ -18,7 +18,14 @@ from strands.tools.tools import PythonAgentTool
 from strands.types.events import ModelStopReason
 
 from ullage.core.dialects import names
-from ullage.integrations.adapter import Adapter, Beside, Fitted, GuardedSession, MessageForm
+from ullage.integrations.adapter import (
+    Adapter,
+    Beside,
+    Fitted,
+    GuardedSession,
+    MessageForm,
+    find_output,
+)
 from ullage.integrations.reports import report_converse
 from ullage.integrations.streaming import begin_stream
 
@@ -109,6 +116,7 @@ class ConversationGuard(ConversationManager):
         beside: Beside = {
             "tools": [{"toolSpec": spec} for spec in context.tool_specs],
             "system": _read_system(context.system_prompt),
+            "reserve": find_output(held.get("params"), held),
         }
         events, fitted = await session.acall(send, context.messages, beside, report=lambda _: None)
         if fitted.is_new:

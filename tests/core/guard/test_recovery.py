@@ -20,6 +20,7 @@ from ullage.core.guard.events import Notice
 from ullage.core.guard.recovery import is_recoverable, undo
 from ullage.core.guard.recovery import recover as recovering
 from ullage.core.guard.request import NeedWindow, Prepared, Request, Setup
+from ullage.core.guard.stages.room import room_needed
 from ullage.core.tokens.claim import UNNAMED
 from ullage.core.tokens.counting import Scale
 
@@ -297,6 +298,36 @@ def test_a_total_without_room_for_output_compacts(error: ErrorKind) -> None:
     world, request = World(window(None)), Request(talk(24), max_tokens=500)
     sent = first(world, request)
     assert recover(world, sent, error, request).count.high < sent.count.high
+
+
+def asked_beside(limit: int, size: int, output: int) -> ErrorKind:
+    return replace(ErrorKind("total", limit, size), output_tokens=output)
+
+
+def test_an_output_that_the_sender_adds_is_room_that_the_request_makes() -> None:
+    world, request = World(window(2000)), Request(talk(24))
+    sent = first(world, request)
+    used = sent.count.tokens
+    error = asked_beside(used + 300, used, 400)
+    assert is_recoverable(error, sent)
+    assert not is_recoverable(ErrorKind("total", used + 300, used), sent)
+    made = recover(world, sent, error, replace(request, reserve=400))
+    assert made.count.high + 400 < used + 300
+    assert made.max_tokens is None
+
+
+@pytest.mark.parametrize(("reserve", "room"), [(0, 250), (300, 300), (700, 700), (5_000, 1_750)])
+def test_an_output_that_cannot_be_lowered_stays_free(reserve: int, room: int) -> None:
+    assert room_needed(Policy(), Request([], reserve=reserve), 2_000) == room
+
+
+def test_a_request_with_a_reserve_is_compacted_before_it_is_sent() -> None:
+    world, history = World(window(2_000)), talk(24)
+    plain = first(world, Request(history))
+    assert plain.checkpoint is None
+    made = first(world, Request(history, reserve=900))
+    assert made.checkpoint is not None
+    assert made.count.high + 900 <= 2_000
 
 
 # --- media ----------------------------------------------------------------------------------------

@@ -46,6 +46,7 @@ class Ag2Driver:
             base_url=self._setup.url,
             max_retries=0,
             streaming=self._setup.asynchronous,
+            **self._setup.limit(),
         )
         plugins = [StreamGuard()] if self._setup.guarded else []
         self._agent = Agent(

@@ -45,7 +45,13 @@ class AgentFrameworkDriver:
         providers: list[Any] = [InMemoryHistoryProvider()]
         if self._setup.guarded:
             providers.append(ContextGuardProvider())
-        self._agent = Agent(client, INSTRUCTIONS, tools=[read_log], context_providers=providers)
+        self._agent = Agent(
+            client,
+            INSTRUCTIONS,
+            tools=[read_log],
+            context_providers=providers,
+            default_options=self._setup.limit(),
+        )
 
     def say(self, text: str) -> str:
         return self._runner.run(self._stream(text) if self._setup.asynchronous else self._run(text))

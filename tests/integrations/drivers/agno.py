@@ -34,7 +34,8 @@ class AgnoDriver:
 
     def switch(self, model: str, window: int) -> None:
         url = self._setup.url
-        self._model = OpenAIChat(id=model, base_url=url, api_key="sk-none", max_retries=0)
+        given = {"api_key": "sk-none", "max_retries": 0, **self._setup.limit()}
+        self._model = OpenAIChat(id=model, base_url=url, **given)
         guard = AgnoGuard() if self._setup.guarded else None
         self._agent = Agent(
             model=guard.wrap(self._model) if guard else self._model,

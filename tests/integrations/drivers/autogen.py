@@ -47,6 +47,7 @@ class AutogenDriver:
             max_retries=0,
             include_name_in_message=False,
             stream_options={"include_usage": True},
+            **self._setup.limit(),
             model_info={
                 "vision": False,
                 "function_calling": True,

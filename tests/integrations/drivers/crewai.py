@@ -34,7 +34,8 @@ class CrewaiDriver:
 
     def switch(self, model: str, window: int) -> None:
         url = self._setup.url
-        self._llm = LLM(model=f"openai/{model}", base_url=url, api_key="sk-none", max_retries=0)
+        given = {"api_key": "sk-none", "max_retries": 0, **self._setup.limit()}
+        self._llm = LLM(model=f"openai/{model}", base_url=url, **given)
         self._agent = Agent(
             role="keeper",
             goal=INSTRUCTIONS,

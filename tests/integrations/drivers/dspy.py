@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import dspy
-from dspy.lm15 import FunctionTool, Message, Request, TextPart, ToolCallPart, ToolResultPart
+from dspy.lm15 import Config, FunctionTool, Message, Request, TextPart, ToolCallPart, ToolResultPart
 
 from tests.integrations.drivers.plain import READ
 from tests.integrations.scenario import INSTRUCTIONS, Setup, read_log
@@ -49,7 +49,13 @@ class DspyDriver:
     def say(self, text: str) -> str:
         self._history.append(Message.user(text))
         while True:
-            asked = Request(self._model, tuple(self._history), INSTRUCTIONS, tuple(self._tools))
+            asked = Request(
+                self._model,
+                tuple(self._history),
+                INSTRUCTIONS,
+                tuple(self._tools),
+                config=Config(**self._setup.limit()),
+            )
             if self._setup.asynchronous:
                 answer: Any = self._runner.run(self._lm.acall(request=asked))
             else:

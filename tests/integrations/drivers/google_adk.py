@@ -45,7 +45,15 @@ class AdkDriver:
     def switch(self, model: str, window: int) -> None:
         self._model = model
         spoken = Gemini(model=model, base_url=self._url, client_kwargs={"api_key": "none"})
-        agent = LlmAgent(name="keeper", model=spoken, instruction=INSTRUCTIONS, tools=[read_log])
+        agent = LlmAgent(
+            name="keeper",
+            model=spoken,
+            instruction=INSTRUCTIONS,
+            tools=[read_log],
+            generate_content_config=types.GenerateContentConfig(
+                **self._setup.limit("max_output_tokens")
+            ),
+        )
         plugins: Any = [AdkGuard()] if self._setup.guarded else []
         app = App(name=APP, root_agent=agent, plugins=plugins)
         self._runner = Runner(app=app, session_service=self._service)

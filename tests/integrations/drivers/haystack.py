@@ -49,6 +49,7 @@ class HaystackDriver:
             model=model,
             api_base_url=self._setup.url,
             max_retries=0,
+            generation_kwargs=self._setup.limit(),
         )
         if not self._setup.guarded:
             self._agent = Agent(chat_generator=inner, tools=[read_log], system_prompt=INSTRUCTIONS)

@@ -37,7 +37,8 @@ class LangchainDriver:
 
     def switch(self, model: str, window: int) -> None:
         url = self._setup.url
-        self._model = ChatOpenAI(model=model, base_url=url, max_retries=0, api_key="sk-none")
+        given = {"max_retries": 0, "api_key": "sk-none", **self._setup.limit()}
+        self._model = ChatOpenAI(model=model, base_url=url, **given)
         self._guard = ContextGuard() if self._setup.guarded else None
         self._agent = create_agent(
             self._model,

@@ -55,6 +55,7 @@ class LitellmDriver:
 
     async def _ask(self) -> dict[str, Any]:
         asked: dict[str, Any] = {
+            **self._setup.limit(),
             "messages": self._history,
             "tools": [READ, *(self._guard.tools if self._guard else [])],
         }

@@ -41,6 +41,7 @@ class LlamaIndexDriver:
             is_chat_model=True,
             is_function_calling_model=True,
             max_retries=0,
+            **self._setup.limit(),
             additional_kwargs={"stream_options": {"include_usage": True}}
             if self._setup.asynchronous
             else {},

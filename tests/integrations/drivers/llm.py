@@ -58,7 +58,9 @@ class LlmDriver:
 
     def say(self, text: str) -> str:
         self._enter()
-        chain = self._conversation.chain(text, system=INSTRUCTIONS, chain_limit=0)
+        chain = self._conversation.chain(
+            text, system=INSTRUCTIONS, chain_limit=0, options=self._setup.limit()
+        )
         said = self._runner.run(chain.text()) if self._setup.asynchronous else chain.text()
         with sqlite_utils.Database(logs_db_path()) as db:
             llm.migrations.migrate(db)

@@ -56,7 +56,7 @@ class AgentsDriver:
             instructions=INSTRUCTIONS,
             model=spoken,
             tools=[read_log, *(make_tools() if self._setup.guarded else [])],
-            model_settings=ModelSettings(include_usage=True),
+            model_settings=ModelSettings(include_usage=True, **self._setup.limit()),
         )
 
     def say(self, text: str) -> str:

@@ -69,7 +69,8 @@ class PlainDriver:
     def _send(self) -> Any:
         if not self._setup.guarded:
             return self._post(model=self._model, messages=self._history, tools=self._tools)
-        return self._guard.call(self._post, self._history, tools=self._tools)
+        given = {"tools": self._tools, **self._setup.limit()}
+        return self._guard.call(self._post, self._history, **given)
 
     def _post(self, **body: Any) -> Any:
         self._sent = body["messages"]

@@ -34,7 +34,7 @@ class PydanticDriver:
 
     def switch(self, model: str, window: int) -> None:
         provider = OpenAIProvider(base_url=self._setup.url, api_key="sk-none")
-        self._model = OpenAIChatModel(model, provider=provider)
+        self._model = OpenAIChatModel(model, provider=provider, settings=self._setup.limit())
         guards = [PydanticGuard()] if self._setup.guarded else []
         self._agent = Agent(
             self._model, instructions=INSTRUCTIONS, tools=[read_log], capabilities=guards

@@ -41,7 +41,8 @@ class SmolagentsDriver:
         self._agent.prompt_templates["system_prompt"] = "{{custom_instructions}}"
 
     def _make_model(self, name: str) -> OpenAIModel:
-        return OpenAIModel(name, self._setup.url, "sk-none", client_kwargs={"max_retries": 0})
+        given = {"client_kwargs": {"max_retries": 0}, **self._setup.limit()}
+        return OpenAIModel(name, self._setup.url, "sk-none", **given)
 
     def switch(self, model: str, window: int) -> None:
         self._model = self._make_model(model)

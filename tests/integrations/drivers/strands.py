@@ -38,7 +38,7 @@ class StrandsDriver:
         self._model = model
         client = {"base_url": self._setup.url, "api_key": "sk-none", "max_retries": 0}
         self._agent = Agent(
-            OpenAIModel(client_args=client, model_id=model),
+            OpenAIModel(client_args=client, model_id=model, params=self._setup.limit()),
             tools=[read_log],
             system_prompt=INSTRUCTIONS,
             callback_handler=None,

@@ -121,7 +121,7 @@ def _read(row: Wording, named: Mapping[str, str | None]) -> ErrorKind:
     kind = row.kind
     if kind == "total" and (output == 0 or (size or 0) > (limit or _ENDLESS)):
         kind = "input"  # no output, however small, would have helped
-    return ErrorKind(kind, limit or None, size, row.certainty, row.about)
+    return ErrorKind(kind, limit or None, size, row.certainty, row.about, output_tokens=output)
 
 
 _ENDLESS: Final = 10**12

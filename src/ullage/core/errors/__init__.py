@@ -189,3 +189,5 @@ class ErrorKind:
     """Whether a code or a field said it, and not a sentence alone."""
     said: str = field(default="", compare=False, repr=False)
     """The words that said it."""
+    output_tokens: int | None = field(default=None, compare=False)
+    """The output that was asked for, where the refusal names it."""

@@ -207,7 +207,8 @@ def is_about(sent: Prepared, error: ErrorKind) -> bool:
     if limit is None or error.structured:
         return True
     if size is not None:
-        return size + (sent.max_tokens or 0) >= limit  # a prompt as long as the window is too long
+        asked = sent.max_tokens or error.output_tokens or 0
+        return size + asked >= limit  # a prompt as long as the window is too long
     return limit >= sent.window.answered
 
 

@@ -104,9 +104,10 @@ class Repaired:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A sentence for people."""
+    """A sentence for people. What is `routine` the guard sees to by itself: nobody need act."""
 
     text: str
+    routine: bool = False
 
 
 @dataclass(frozen=True, slots=True)

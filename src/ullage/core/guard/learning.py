@@ -176,7 +176,8 @@ def show(
     shown, due = conversation.shown.after(found, name, setup.policy.thresholds)
     events: list[Event] = [ContextPressure(found, shown.tier, phase)]
     if due:
-        events.append(Notice(f"{found.notice()}. {LOOK}{propose_dry_run(setup.model, found)}"))
+        text = f"{found.notice()}. {LOOK}{propose_dry_run(setup.model, found)}"
+        events.append(Notice(text, routine=bool(setup.policy.rungs)))
     if shown != conversation.shown:
         conversation = replace(conversation, shown=shown)
     return conversation, tuple(events)

@@ -225,7 +225,8 @@ class Request:
     belong to, by position: those not named are conversation, operator text is system prompt.
     `trigger` is why the caller wants it prepared, where the pressure is not the reason;
     `server_edits` what the provider is asked to leave out by itself. `beside` are its other fields,
-    where they are known: a refusal may quote them.
+    where they are known: a refusal may quote them. `reserve` are tokens of output that whoever
+    sends asks for where `max_tokens` is not said: they cannot be lowered here.
     """
 
     messages: Sequence[Raw]
@@ -238,6 +239,7 @@ class Request:
     trigger: Trigger | None = None
     server_edits: ServerEdits | None = None
     beside: Any = None
+    reserve: int = 0
 
     def doubt(self, kind: ErrorKind) -> ErrorKind:
         """Return what a refusal of this request means, whose words it may itself have brought."""

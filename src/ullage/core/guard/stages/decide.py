@@ -132,12 +132,13 @@ def _find_due(setup: Setup, request: Request, measured: Measured) -> tuple[Due |
         past = review_last(measured)
         target = choose_target(deep, count.tokens, kept, past, setup.prices)
     total = measured.window.total_tokens
-    if request.max_tokens is not None and total is not None:
+    if (request.max_tokens is not None or request.reserve) and total is not None:
         room = room_needed(policy, request, total)
         if high + room > total:
             rung = rung or min(policy.rungs, key=_at)
             most = total - room
-            target = min(_find_target(rung, measured, bound), most)
+            within = min(bound, max(most, 1)) if request.reserve else bound
+            target = min(_find_target(rung, measured, within), most)
     if rung is None:
         return None, ahead
     most = min(most, int(_find_middle(rung) * bound))

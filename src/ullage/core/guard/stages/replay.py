@@ -144,7 +144,7 @@ def _fits_whole(search: _Search) -> bool:
     if 0 < conversation.wide <= bound:
         return high < bound
     most = setup.policy.thresholds.lowest * bound
-    if request.max_tokens is not None and total is not None:
+    if (request.max_tokens is not None or request.reserve) and total is not None:
         most = min(most, total - room_needed(setup.policy, request, total))
     return high < most
 

@@ -16,9 +16,14 @@ def min_output(policy: Policy, total: int) -> int:
 
 
 def room_needed(policy: Policy, request: Request, total: int) -> int:
-    """Return the tokens that an answer needs, at the least, under a window of `total` tokens."""
+    """Return the tokens that an answer needs, at the least, under a window of `total` tokens.
+
+    Output that cannot be lowered is needed as a whole, but for an eighth of the window.
+    """
     least = min_output(policy, total)
-    return least if request.max_tokens is None else min(request.max_tokens, least)
+    if request.max_tokens is None:
+        return max(least, min(request.reserve, total - total // 8))
+    return min(request.max_tokens, least)
 
 
 def has_room(setup: Setup, request: Request, measured: Measured) -> bool:
@@ -30,6 +35,8 @@ def has_room(setup: Setup, request: Request, measured: Measured) -> bool:
     total, bound = window.total_tokens, window.likely_tokens
     spare = int((1 - setup.policy.thresholds.critical) * (total or 0))
     room = max(min_output(setup.policy, total or 0), spare)
-    if total is not None and high + min(request.max_tokens or room, room) > total:
-        return False
+    if total is not None:
+        room = max(min(request.max_tokens or room, room), room_needed(setup.policy, request, total))
+        if high + room > total:
+            return False
     return bound is None or high < bound
