@@ -17,14 +17,8 @@ from hypothesis import strategies as st
 from tests.integrations.scenario import WORDS
 from ullage import Guard
 from ullage.core.errors import ConfigurationError, ContextTooLargeError, StoreError
-from ullage.integrations.adapter import (
-    TOOLS,
-    Adapter,
-    GuardedSession,
-    MessageForm,
-    find_output,
-)
-from ullage.integrations.reports import report_chat
+from ullage.integrations.adapter import TOOLS, Adapter, GuardedSession, MessageForm
+from ullage.integrations.reports import find_output, report_chat
 from ullage.storage import MemoryStore, open_store
 
 WINDOW = 3_000

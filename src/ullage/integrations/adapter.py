@@ -65,7 +65,7 @@ class Beside(TypedDict, total=False):
 
     `system` is the operator's text where the framework keeps it apart, `tools` are definitions in
     the dialect, `pins` positions of messages. `reserve` are the tokens that the framework asks the
-    model to answer at most (`find_output`): they stay free, for they cannot be lowered here.
+    model to answer at most (`reports.find_output`): they stay free, for they cannot be lowered here.
     """
 
     system: str | None
@@ -412,26 +412,6 @@ class GuardedSession(Generic[T]):
             was, source = written.raws[starts[owner] : starts[owner + 1]], written.given[owner]
             same = len(raws) == len(was) and all(a is b for a, b in zip(raws, was, strict=True))
             yield source if same else form.read(raws, source)
-
-
-OUTPUTS: Final = (
-    "max_completion_tokens", "max_output_tokens", "max_tokens", "maxTokens", "num_predict",
-    "max_new_tokens",
-)  # fmt: skip
-"""What frameworks call the most tokens of an answer."""
-
-
-def find_output(*places: Any) -> int | None:
-    """Return the most tokens of an answer that the first of several places names, None without one.
-
-    A place is a mapping, or an object with attributes. Below 1 it is no bound.
-    """
-    for place in places:
-        for name in OUTPUTS:
-            found = place.get(name) if isinstance(place, Mapping) else getattr(place, name, None)
-            if isinstance(found, int | float) and found >= 1:
-                return int(found)
-    return None
 
 
 def make_async(function: Callable[..., str]) -> Callable[..., Awaitable[str]]:

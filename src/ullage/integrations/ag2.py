@@ -21,16 +21,9 @@ from ag2.middleware import BaseMiddleware
 from ag2.tools.final.function_tool import FunctionToolSchema
 from ag2.utils import MODEL_CONFIG_CONTEXT_DEPENDENCY_KEY
 
-from ullage.integrations.adapter import (
-    Adapter,
-    Beside,
-    Fitted,
-    GuardedSession,
-    find_output,
-    make_async,
-)
+from ullage.integrations.adapter import Adapter, Beside, Fitted, GuardedSession, make_async
 from ullage.integrations.pieces import Piece, make_form
-from ullage.integrations.reports import report_chat
+from ullage.integrations.reports import find_output, report_chat
 
 __all__ = ["StreamGuard", "find_window", "make_counter"]
 

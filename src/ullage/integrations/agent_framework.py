@@ -14,9 +14,9 @@ from typing import Any
 import agent_framework as af
 from agent_framework import Content, Message
 
-from ullage.integrations.adapter import Adapter, Beside, Fitted, find_output
+from ullage.integrations.adapter import Adapter, Beside, Fitted
 from ullage.integrations.pieces import Piece, make_form
-from ullage.integrations.reports import report_chat
+from ullage.integrations.reports import find_output, report_chat
 from ullage.integrations.streaming import begin_stream
 
 __all__ = ["ContextGuardProvider", "Tokenizer", "find_window"]

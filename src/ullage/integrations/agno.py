@@ -18,8 +18,8 @@ from agno.run.base import RunContext
 from agno.tools.function import Function
 from agno.utils.openai import images_to_message
 
-from ullage.integrations.adapter import Adapter, Fitted, GuardedSession, MessageForm, find_output
-from ullage.integrations.reports import report_chat
+from ullage.integrations.adapter import Adapter, Fitted, GuardedSession, MessageForm
+from ullage.integrations.reports import find_output, report_chat
 from ullage.integrations.streaming import aopen_stream, open_stream
 
 __all__ = ["AgnoGuard", "find_window", "make_counter"]

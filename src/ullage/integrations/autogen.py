@@ -16,16 +16,9 @@ from autogen_core.model_context import UnboundedChatCompletionContext
 from autogen_core.models import CreateResult, FunctionExecutionResult, LLMMessage
 from autogen_core.tools import FunctionTool
 
-from ullage.integrations.adapter import (
-    Adapter,
-    Beside,
-    Fitted,
-    GuardedSession,
-    find_output,
-    make_async,
-)
+from ullage.integrations.adapter import Adapter, Beside, Fitted, GuardedSession, make_async
 from ullage.integrations.pieces import Piece, make_form
-from ullage.integrations.reports import report_chat
+from ullage.integrations.reports import find_output, report_chat
 from ullage.integrations.streaming import begin_stream
 
 __all__ = ["GuardedClient", "GuardedContext", "find_window", "make_counter"]

@@ -15,15 +15,8 @@ from crewai.llms.base_llm import BaseLLM
 from crewai.tools import BaseTool, tool
 from crewai.types.usage_metrics import UsageMetrics
 
-from ullage.integrations.adapter import (
-    Adapter,
-    Beside,
-    Fitted,
-    GuardedSession,
-    MessageForm,
-    find_output,
-)
-from ullage.integrations.reports import report_chat
+from ullage.integrations.adapter import Adapter, Beside, Fitted, GuardedSession, MessageForm
+from ullage.integrations.reports import find_output, report_chat
 
 __all__ = ["CrewGuard", "find_window", "make_counter"]
 

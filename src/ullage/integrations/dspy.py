@@ -18,15 +18,8 @@ from dspy.clients.engines.lm15_engine import AsyncLM15Engine, LM15Engine
 from dspy.clients.lm15_boundary import request_kwargs
 from dspy.lm15 import Message, Request, Response, RouterConfig, request_from_openai_chat
 
-from ullage.integrations.adapter import (
-    Adapter,
-    Beside,
-    Fitted,
-    GuardedSession,
-    MessageForm,
-    find_output,
-)
-from ullage.integrations.reports import report_chat
+from ullage.integrations.adapter import Adapter, Beside, Fitted, GuardedSession, MessageForm
+from ullage.integrations.reports import find_output, report_chat
 from ullage.integrations.streaming import aopen_stream, open_stream
 
 __all__ = ["find_window", "guard_lm", "make_counter", "make_tools"]

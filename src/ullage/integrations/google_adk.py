@@ -26,9 +26,8 @@ from ullage.integrations.adapter import (
     MessageForm,
     SentRequest,
     Waiting,
-    find_output,
 )
-from ullage.integrations.reports import report_gemini
+from ullage.integrations.reports import find_output, report_gemini
 
 __all__ = ["AdkGuard", "find_threshold", "make_counter"]
 

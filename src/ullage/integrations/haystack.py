@@ -21,9 +21,9 @@ from haystack.dataclasses import chat_message as parts
 from haystack.tools import Tool, flatten_tools_or_toolsets
 from haystack.utils.deserialization import deserialize_component_inplace
 
-from ullage.integrations.adapter import Adapter, Beside, Fitted, GuardedSession, find_output
+from ullage.integrations.adapter import Adapter, Beside, Fitted, GuardedSession
 from ullage.integrations.pieces import Piece, make_form
-from ullage.integrations.reports import report_chat
+from ullage.integrations.reports import find_output, report_chat
 
 __all__ = ["KEY", "GuardedGenerator", "MessageCounter", "StateKeeper", "find_window"]
 

@@ -26,15 +26,8 @@ from langgraph.config import get_config
 from langgraph.types import Command
 from pydantic import SecretStr
 
-from ullage.integrations.adapter import (
-    Adapter,
-    Beside,
-    Fitted,
-    GuardedSession,
-    MessageForm,
-    find_output,
-)
-from ullage.integrations.reports import report_chat
+from ullage.integrations.adapter import Adapter, Beside, Fitted, GuardedSession, MessageForm
+from ullage.integrations.reports import find_output, report_chat
 
 __all__ = ["ContextGuard", "make_counter", "make_profile"]
 

@@ -21,9 +21,8 @@ from ullage.integrations.adapter import (
     MessageForm,
     SentRequest,
     Waiting,
-    find_output,
 )
-from ullage.integrations.reports import report_chat
+from ullage.integrations.reports import find_output, report_chat
 
 __all__ = ["LiteLLMGuard", "find_model_info", "make_counter"]
 

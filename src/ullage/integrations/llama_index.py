@@ -20,16 +20,9 @@ from llama_index.core.memory.types import BaseChatStoreMemory, BaseMemory
 from llama_index.core.storage.chat_store import SimpleChatStore
 from llama_index.core.tools import FunctionTool
 
-from ullage.integrations.adapter import (
-    Adapter,
-    Beside,
-    Fitted,
-    GuardedSession,
-    find_output,
-    make_async,
-)
+from ullage.integrations.adapter import Adapter, Beside, Fitted, GuardedSession, make_async
 from ullage.integrations.pieces import Piece, make_form
-from ullage.integrations.reports import report_chat
+from ullage.integrations.reports import find_output, report_chat
 
 __all__ = ["GuardedFunctionAgent", "GuardedMemory", "find_window", "make_counter"]
 

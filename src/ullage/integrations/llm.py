@@ -22,15 +22,8 @@ import sqlite_utils
 from llm.parts import Message, TextPart, ToolCallPart, ToolResultPart
 from llm.plugins import pm
 
-from ullage.integrations.adapter import (
-    Adapter,
-    Beside,
-    Fitted,
-    GuardedSession,
-    MessageForm,
-    find_output,
-)
-from ullage.integrations.reports import report_chat
+from ullage.integrations.adapter import Adapter, Beside, Fitted, GuardedSession, MessageForm
+from ullage.integrations.reports import find_output, report_chat
 from ullage.integrations.streaming import aopen_stream, open_stream
 
 __all__ = ["PLUGIN", "LlmGuard", "find_window", "make_counter"]

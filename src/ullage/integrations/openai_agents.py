@@ -17,8 +17,8 @@ from agents.tool_context import ToolContext
 
 from ullage.core.dialects import names
 from ullage.core.session.tools import Spec
-from ullage.integrations.adapter import TOOLS, Adapter, Beside, Fitted, MessageForm, find_output
-from ullage.integrations.reports import report_responses
+from ullage.integrations.adapter import TOOLS, Adapter, Beside, Fitted, MessageForm
+from ullage.integrations.reports import find_output, report_responses
 from ullage.integrations.streaming import aopen_stream
 
 __all__ = ["AgentsGuard", "make_counter", "make_tools", "make_trigger"]

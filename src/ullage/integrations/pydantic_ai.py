@@ -20,16 +20,8 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.toolsets import FunctionToolset
 
 from ullage.core.session.tools import Spec
-from ullage.integrations.adapter import (
-    TOOLS,
-    Adapter,
-    Beside,
-    Fitted,
-    GuardedSession,
-    MessageForm,
-    find_output,
-)
-from ullage.integrations.reports import report_chat
+from ullage.integrations.adapter import TOOLS, Adapter, Beside, Fitted, GuardedSession, MessageForm
+from ullage.integrations.reports import find_output, report_chat
 
 __all__ = ["GuardedModel", "PydanticGuard", "make_counter", "make_profile"]
 

@@ -1,4 +1,4 @@
-"""What a model reported of its usage, as a response of a dialect has it, for a guard to learn from.
+"""What a framework tells: usage, as a response of a dialect has it, and the bound of an answer.
 
 It knows no framework.
 """
@@ -6,7 +6,7 @@ It knows no framework.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 
 def report_chat(prompt: int, answer: int, cached: int = 0) -> dict[str, Any]:
@@ -55,3 +55,23 @@ def report_gemini(prompt: int, answer: int, cached: int = 0) -> dict[str, Any]:
             "cachedContentTokenCount": cached,
         }
     }
+
+
+OUTPUTS: Final = (
+    "max_completion_tokens", "max_output_tokens", "max_tokens", "maxTokens", "num_predict",
+    "max_new_tokens",
+)  # fmt: skip
+"""What frameworks call the most tokens of an answer."""
+
+
+def find_output(*places: Any) -> int | None:
+    """Return the most tokens of an answer that the first of several places names, None without one.
+
+    A place is a mapping, or an object with attributes. Below 1 it is no bound.
+    """
+    for place in places:
+        for name in OUTPUTS:
+            found = place.get(name) if isinstance(place, Mapping) else getattr(place, name, None)
+            if isinstance(found, int | float) and found >= 1:
+                return int(found)
+    return None

@@ -19,15 +19,8 @@ from smolagents import ChatMessage, MessageRole, Model, Tool
 from smolagents.models import get_tool_json_schema
 from smolagents.utils import encode_image_base64, make_image_url
 
-from ullage.integrations.adapter import (
-    Adapter,
-    Beside,
-    Fitted,
-    GuardedSession,
-    MessageForm,
-    find_output,
-)
-from ullage.integrations.reports import report_chat
+from ullage.integrations.adapter import Adapter, Beside, Fitted, GuardedSession, MessageForm
+from ullage.integrations.reports import find_output, report_chat
 from ullage.integrations.streaming import open_stream
 
 __all__ = ["SmolGuard", "find_window", "make_counter"]

@@ -18,15 +18,8 @@ from strands.tools.tools import PythonAgentTool
 from strands.types.events import ModelStopReason
 
 from ullage.core.dialects import names
-from ullage.integrations.adapter import (
-    Adapter,
-    Beside,
-    Fitted,
-    GuardedSession,
-    MessageForm,
-    find_output,
-)
-from ullage.integrations.reports import report_converse
+from ullage.integrations.adapter import Adapter, Beside, Fitted, GuardedSession, MessageForm
+from ullage.integrations.reports import find_output, report_converse
 from ullage.integrations.streaming import begin_stream
 
 __all__ = ["ConversationGuard", "find_window", "make_counter"]
