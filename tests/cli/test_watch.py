@@ -52,8 +52,28 @@ NOWHERE = "http://127.0.0.1:1"
 """A port of the system's own, where no proxy runs."""
 
 
+@pytest.fixture(autouse=True)
+def no_proxy_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take the proxy of who runs the tests for one that is not there."""
+    monkeypatch.setattr(watch, "PROXY", NOWHERE)
+
+
 def once(*words: str) -> int:
     return main(["doctor", "--watch", "--once", "--proxy", NOWHERE, *words])
+
+
+def test_what_could_not_be_looked_at_is_told(home: Path, capsys: Capture) -> None:
+    missing = str(home / "server.log")
+    with closed_port() as port:
+        url = f"http://127.0.0.1:{port}"
+        assert main(["doctor", "--once", "--proxy", url]) == 1
+        assert capsys.readouterr().err == f"not looked at: the proxy {url} does not answer\n"
+        assert once("--base-url", f"{url}/v1") == 1
+        assert f"not looked at: the server {url}/v1 does not answer" in capsys.readouterr().err
+    assert once("--log", missing) == 1
+    assert capsys.readouterr().err == f"not looked at: the log {missing} is not there\n"
+    assert main(["doctor", "--watch", "--for", "0.05", "--proxy", NOWHERE, "--log", missing]) == 0
+    assert capsys.readouterr() == ("", "")
 
 
 def session(home: Path, *values: Any) -> Path:

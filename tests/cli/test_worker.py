@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import threading
 import time
 import urllib.error
@@ -161,9 +162,20 @@ def test_the_numbers_of_a_worker_can_be_scraped(store: str, model: Thinking, tmp
     assert "ullage_jobs_under_way 0" in pages[0]
 
 
-def _find_port() -> int:
-    import socket
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_port_of_metrics_that_cannot_be_had_is_named(
+    store: str, model: Thinking, tmp_path: Path, taken: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1] if taken else 94610
+        words = [*serve(model, tmp_path), "--metrics-port", str(port)]
+        assert main(["worker", "--store", store, *words]) == 1
+    told = capsys.readouterr().err
+    assert f"cannot listen on 127.0.0.1, port {port}" in told
+    assert "choose another by --metrics-port" in told
 
+
+def _find_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from tests.proxy.serving import (
     streamed,
     talk,
 )
+from tests.storage.records import checkpoint
 from tests.support.faults import Answer, FaultServer, closed_port, dropped, of_json
 from ullage.config.serving import ModelRule, Serve, Upstream
 from ullage.core.errors import StoreError
@@ -40,6 +42,23 @@ class Gone(MemoryCheckpoints):
 
     def load(self, scope: str, prefixes: Sequence[str]) -> Any:
         raise StoreError("the disk is gone")
+
+
+class FullCheckpoints(MemoryCheckpoints):
+    """Checkpoints on a disk that is full."""
+
+    def save(self, checkpoint: Any) -> Any:
+        raise StoreError("the disk is full")
+
+
+class Full(MemoryStore):
+    """A store on a full disk."""
+
+    url = "own:full"  # type: ignore[misc]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.checkpoints = FullCheckpoints()
 
 
 class Broken(MemoryStore):
@@ -316,6 +335,14 @@ def test_the_store_of_a_user_is_in_the_users_folder(
     assert app.store is not None
     assert (tmp_path / "ullage" / "proxy.db").exists()
     asyncio.run(app.aclose())
+
+
+def test_what_was_not_written_at_the_end_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    app = App(serve(), runtime=Runtime(), store=Full())
+    app.kept.checkpoints.save(checkpoint("p", 1))
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(app.aclose())
+    assert "1 changes were not written: the store is away" in caplog.text
 
 
 def test_a_proxy_is_ready_when_its_upstream_can_be_reached() -> None:

@@ -296,6 +296,14 @@ def json_or_raw(body: bytes) -> object:
     return value
 
 
+def test_a_body_that_says_it_is_too_large_is_refused_before_it_comes(proxy: Served, behind: Behind):
+    before = posts(behind)
+    with Line(proxy.port) as line:
+        line.send(coded("content-length: 99999999999", b"{"))
+        assert [reply.status for reply in line.read(wait_s=5)] == [413]
+    assert posts(behind) == before
+
+
 def test_a_body_without_a_length_is_cut_where_it_is_too_large(proxy: Served, behind: Behind):
     before = posts(behind)
     with Line(proxy.port) as line:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from textual.widgets import DataTable
 
 from tests.agent.acting import agent, said, scripted
 from tests.pages.watching import answer, grow, say
@@ -77,6 +78,25 @@ def row(name: str, **facts: Any) -> LiveSession:
     return LiveSession(source="proxy", id=name, **{"title": f"title of {name}", **facts})
 
 
+def test_rows_are_drawn_for_the_width_that_the_terminal_got_meanwhile():
+    async def steps(app: Top, pilot: Any) -> None:
+        table = app.query_one(DataTable)
+        wide = len(table.columns)
+        await pilot.resize_terminal(40, 24)
+        await pilot.pause(0.1)
+        assert len(table.columns) < wide
+        await pilot.press("enter")
+        await pilot.pause(0.2)
+        assert isinstance(app.screen, Detail)
+        await pilot.resize_terminal(140, 24)
+        await pilot.pause(0.1)
+        await pilot.press("q")
+        await pilot.pause(0.1)
+        assert len(table.columns) > wide
+
+    drive(Told([row("a", used=10, window=100, at=1.0)]), steps)
+
+
 def drive(
     station: Station, steps: Callable[[Top, Any], Coroutine[Any, Any, None]], width: int = 100
 ) -> None:
@@ -110,6 +130,9 @@ def test_rows_are_sorted_filtered_and_opened_by_keys():
         await pilot.press("slash", *"title", "space", *"critical", "enter")
         assert [one.id for one in app._drawn] == ["b"]
         assert "filter: title critical" in draw(app)
+        await pilot.press("slash", "z")
+        assert "0 of 3 conversations" in draw(app)
+        assert app.query_one(DataTable).row_count == 0
         await pilot.press("escape")
         assert len(app._drawn) == 3
         await pilot.press("G", "k", "j", "g", "enter")

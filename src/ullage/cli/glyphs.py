@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import unicodedata
 
-from ullage.core.values.visible import HIDDEN, clean
+from ullage.core.values.visible import JOINERS, clean
 
-__all__ = ["HIDDEN", "cells", "clean", "cut"]
+__all__ = ["cells", "clean", "cut"]
 
 
 def cells(text: str) -> int:
@@ -18,7 +18,7 @@ def cells(text: str) -> int:
 
 
 def _cell(character: str) -> int:
-    if unicodedata.category(character) in ("Mn", "Me"):
+    if character in JOINERS or unicodedata.category(character) in ("Mn", "Me"):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 

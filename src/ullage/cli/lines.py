@@ -19,9 +19,7 @@ from typing import Final, TextIO
 import wcwidth
 
 from ullage.cli import glyphs
-
-JOINERS: Final = "\u200c\u200d"
-"""They join or part letters (Persian, Indic scripts) and make one emoji of several."""
+from ullage.core.values.visible import JOINERS, hides, is_joined
 
 FLAG, TAGS, TAGS_END = "\U0001f3f4", range(0xE0020, 0xE007F), "\U000e007f"
 """A flag of a region is a black flag, letters that only show so, and an end (UTS #51, ED-14a)."""
@@ -107,7 +105,7 @@ def wrap(line: str, columns: int) -> list[str]:
 
 def _write_escapes(text: str) -> str:
     """Return JSON with each character that is hidden as an escape: it reads as the same value."""
-    return "".join(json.dumps(c)[1:-1] if c != "\n" and _hides(c) else c for c in text)
+    return "".join(json.dumps(c)[1:-1] if c != "\n" and hides(c) else c for c in text)
 
 
 def is_encodable(text: str, encoding: str | None) -> bool:
@@ -156,14 +154,14 @@ def show_cluster(cluster: str, after: str) -> str:
     shown = []
     row = f" {cluster}{after[:1]} "
     for before, one, behind in zip(row, cluster, row[2:], strict=False):
-        joins = one in JOINERS and _is_joined(before, behind)
-        shown.append(one if joins or one in "\n\t" or not _hides(one) else escape(one))
+        joins = one in JOINERS and is_joined(before, behind)
+        shown.append(one if joins or one in "\n\t" or not hides(one) else escape(one))
     return "".join(shown)
 
 
 def expose(text: str) -> str:
     """Return text with every character that is not seen for itself as an escape, tabs included."""
-    return "".join(escape(c) if _hides(c) or _is_blank(c) else c for c in text)
+    return "".join(escape(c) if hides(c) or _is_blank(c) else c for c in text)
 
 
 def escape(character: str) -> str:
@@ -176,19 +174,9 @@ def escape(character: str) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def _hides(character: str) -> bool:
-    return unicodedata.category(character) in glyphs.HIDDEN
-
-
 def _is_blank(character: str) -> bool:
     space = character != " " and unicodedata.category(character) == "Zs"
     return space or character in BLANK or any(ord(character) in each for each in SELECTORS)
-
-
-def _is_joined(before: str, behind: str) -> bool:
-    """Tell whether a joiner stands behind something that is seen, in a script that has joiners."""
-    seen = not (before.isspace() or _hides(before) or before in JOINERS)
-    return seen and not (before.isascii() and (behind.isascii() or _hides(behind)))
 
 
 def raw(data: bytes) -> None:

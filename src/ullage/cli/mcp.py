@@ -88,7 +88,7 @@ def _listen(application: Any, address: tuple[str, int]) -> int:
     except ModuleNotFoundError as error:
         raise explain_missing("ullage mcp --http", error.name) from error
     host, port = address
-    with bind_socket(host, port) as listening:
+    with bind_socket(host, port, "--http HOST:PORT") as listening:
         shown = f"[{host}]" if ":" in host else host
         desk.say(f"tools at http://{shown}:{listening.getsockname()[1]}/mcp")
         return serve_pages(application, listening, DRAIN_S)

@@ -26,9 +26,10 @@ def serve_metrics(port: int, metrics: JobMetrics, store: str, engine: str) -> It
         handler = _make_handler(metrics, queue)
         try:
             server = ThreadingHTTPServer(("127.0.0.1", port), handler)
-        except OSError as error:
+        except (OSError, OverflowError) as error:
+            why = getattr(error, "strerror", None) or error
             raise ConfigurationError(
-                f"cannot listen on 127.0.0.1, port {port} ({error.strerror or error}): choose "
+                f"cannot listen on 127.0.0.1, port {port} ({why}): choose "
                 "another by --metrics-port, 0 for a free one"
             ) from error
         server.daemon_threads = True

@@ -318,17 +318,25 @@ def clients(root: str) -> list[tuple[str, str]]:
 # ── serving ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def bind_socket(host: str, port: int) -> socket.socket:
-    """Return a socket that listens; raises ConfigurationError where the address cannot be had."""
+MOST_PORT: Final = 65_535
+
+
+def bind_socket(host: str, port: int, option: str = "--port") -> socket.socket:
+    """Return a socket that listens; raises ConfigurationError where the address cannot be had.
+
+    `option` is where another port is given.
+    """
     host = host.strip("[]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    said = (
+        f"cannot listen on {host}, port {port} ({{}}): choose another by {option}, 0 for a free one"
+    )
+    if not 0 <= port <= MOST_PORT:
+        raise ConfigurationError(said.format(f"the last one is {MOST_PORT}"))
     try:
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
-        raise ConfigurationError(
-            f"cannot listen on {host}, port {port} ({error.strerror or error}): choose another by "
-            "--port, 0 for a free one"
-        ) from error
+        raise ConfigurationError(said.format(error.strerror or error)) from error
 
 
 class Ending(Protocol):

@@ -53,6 +53,9 @@ class Finding(NamedTuple):
 class Watched(Protocol):
     """Something that is looked at again and again."""
 
+    missed: str
+    """Why the last look saw nothing, "" where it did see."""
+
     def look(self) -> Iterator[Finding]:
         """Yield what is new and wrong."""
         ...
@@ -70,6 +73,8 @@ class WatchOptions(NamedTuple):
 class LogFile:
     """A log that grows: what is new in it, from its end on; with `whole`, its last lines too."""
 
+    missed = ""
+
     def __init__(self, path: str, *, whole: bool) -> None:
         self._path = path
         self._rest = b""
@@ -82,6 +87,7 @@ class LogFile:
     def look(self) -> Iterator[Finding]:
         """Yield what new lines say; a log that was rotated is read from its start."""
         told = self._stat()
+        self.missed = f"the log {self._path} is not there" if told is None else ""
         if told is None:
             return
         if told.st_ino != self._inode or told.st_size < self._place:
@@ -110,6 +116,8 @@ class LogFile:
 
 class LogStream:
     """A log on stdin, as far as it came; `ended` tells that no more comes."""
+
+    missed = ""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -144,6 +152,8 @@ def _read_lines(lines: Sequence[bytes], where: str) -> Iterator[Finding]:
 
 class SessionFile:
     """The newest session of a folder: the last report against the one before."""
+
+    missed = ""
 
     def __init__(self, asked: stations.Asked) -> None:
         self._asked = asked
@@ -231,7 +241,12 @@ def judge_reports(reports: Sequence[CallLine]) -> str | None:
 
 
 class ProxyPages:
-    """A running proxy: its counter of silent cuts, and conversations over their window."""
+    """A running proxy: its counter of silent cuts, and conversations over their window.
+
+    One that nobody named may be missing.
+    """
+
+    missed = ""
 
     def __init__(self, url: str, ask: Callable[[str], str | None], *, whole: bool) -> None:
         self._url = url
@@ -242,6 +257,8 @@ class ProxyPages:
     def look(self) -> Iterator[Finding]:
         """Yield what the counter counted since the last look, and what does not fit."""
         text = self._ask(f"{self._url}/metrics")
+        away = text is None and self._url != PROXY
+        self.missed = f"the proxy {self._url} does not answer" if away else ""
         if text is None:
             return
         counted = sum_counter(text, CUTS)
@@ -291,6 +308,8 @@ def read_entries(text: str | None) -> Iterator[tuple[str, int, int]]:
 class ServedWindow:
     """A server: what it serves now against what the newest session needs, and what it cuts."""
 
+    missed = ""
+
     def __init__(
         self,
         url: str,
@@ -307,7 +326,9 @@ class ServedWindow:
         if self._now() < self._next:
             return
         self._next = self._now() + SERVER_S
-        found = [said for local in self._examine([self._url]) for said in self._judge(local)]
+        servers = self._examine([self._url])
+        self.missed = "" if servers else f"the server {mask_url(self._url)} does not answer"
+        found = [said for local in servers for said in self._judge(local)]
         for said in found:
             if said not in self._told:
                 yield Finding(f"server {mask_url(self._url)}", said)
@@ -370,7 +391,7 @@ def _seconds(text: str) -> float:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Watch what the arguments name; the exit code is 3 where something was found."""
+    """Watch what the arguments name; return the exit code as `watch` does."""
     options = WatchOptions(given.once, given.for_s, given.interval, given.notify)
     return watch(list_watched(given), options)
 
@@ -406,7 +427,10 @@ def watch(
     now: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
-    """Look until the time is over, or once; print each finding as a line."""
+    """Look until the time is over, or once; print each finding as a line.
+
+    Returns 3 where something was found; after one look alone 1 where something was not to be seen.
+    """
     end = None if options.for_s is None else now() + options.for_s
     found = False
     try:
@@ -420,7 +444,10 @@ def watch(
             sleep(options.interval_s)
     except KeyboardInterrupt:
         pass
-    return FOUND if found else 0
+    missed = [one.missed for one in watched if one.missed] if options.once else []
+    for said in missed:
+        note(f"not looked at: {said}")
+    return FOUND if found else int(bool(missed))
 
 
 def _is_over(watched: Sequence[Watched], end: float | None, now: float) -> bool:

@@ -402,6 +402,9 @@ class App:
             await sender.aclose()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._settle(), SETTLE_S)
+        lost = 0 if self._kept is None else self._kept.backlog
+        if lost:
+            log.warning("%d changes were not written: the store is away", lost)
         own, self._own = self._own, None
         if own is not None:
             self._store = self._kept = self._guarding = None

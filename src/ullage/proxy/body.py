@@ -48,6 +48,11 @@ class RequestRefused(Exception):  # noqa: N818 - an answer, not a fault
         return type(self), (self.status, self.code, self.text), vars(self)
 
 
+def refuse_body(most: int) -> RequestRefused:
+    """Return the answer to a body that is too large, whether it says so ahead or turns out so."""
+    return RequestRefused(413, "body_too_large", f"the body is over {most:,} bytes")
+
+
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """What is taken at most."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ullage.begun import wait_within
 from ullage.proxy import answers
-from ullage.proxy.body import RequestRefused
+from ullage.proxy.body import RequestRefused, refuse_body
 
 ECHO: Final = b"x-ullage-request-id"
 """The header of an answer with the id by which the log knows its request; `x-request-id` is the
@@ -76,7 +76,7 @@ class Channel:
             piece = message.get("body", b"")
             size += len(piece)
             if size > most:
-                raise RequestRefused(413, "body_too_large", f"the body is over {most:,} bytes")
+                raise refuse_body(most)
             take(len(piece))
             pieces.append(piece)
             if not message.get("more_body"):

@@ -17,7 +17,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 from ullage.core.dialects import registry
 from ullage.proxy import routes
-from ullage.proxy.body import RequestRefused
+from ullage.proxy.body import RequestRefused, refuse_body
 
 if TYPE_CHECKING:
     from ullage.config.serving import Serve, Upstream
@@ -158,6 +158,8 @@ def read(
     for name, value in headers:
         if name in FRAMED:
             _check_frame(name, value.strip().lower())
+        elif name == b"content-length" and value.isdigit() and int(value) > serve.max_body:
+            raise refuse_body(serve.max_body)
     path = _path(scope)
     query = _without_key(scope.get("query_string", b""), path, headers)
     client, own = (None, dict[bytes, bytes]()) if strangers else _authenticate(headers, serve)

@@ -15,6 +15,7 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.coordinate import Coordinate
+from textual.events import Resize
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Sparkline, Static, TabbedContent, TabPane
 
@@ -79,6 +80,7 @@ class Top(App[None]):
         self._sort, self._reverse = SORTS[0], False
         self._words: tuple[str, ...] = ()
         self._looking = False
+        self._width = 0
 
     def compose(self) -> ComposeResult:
         """Make the parts of the screen."""
@@ -91,6 +93,7 @@ class Top(App[None]):
     def on_mount(self) -> None:
         """Begin to look."""
         self.query_one(DataTable).focus()
+        self._width = self.size.width
         self._make_columns()
         self.look()
         self.set_interval(BEAT_S, self.look)
@@ -125,10 +128,10 @@ class Top(App[None]):
     def _make_columns(self) -> None:
         table: DataTable[Text] = self.query_one(DataTable)
         table.clear(columns=True)
-        shown = choose_columns(self.size.width)
+        shown = choose_columns(self._width)
         taken = sum(column.width + 2 for column in shown[:-1])
         for column in shown:
-            rest = max(12, self.size.width - taken - 4)
+            rest = max(12, self._width - taken - 4)
             width = rest if column is shown[-1] else column.width
             mark = (" \u25b2" if self._reverse else " \u25bc") if column.name == self._sort else ""
             table.add_column(f"{column.name}{mark}", width=width, key=column.name)
@@ -139,8 +142,8 @@ class Top(App[None]):
         found = [row for row in self._rows if matches(row, self._words)]
         found.sort(key=lambda row: (order(row), row.at), reverse=not self._reverse)
         drawn = found[:MOST]
-        shown = choose_columns(self.size.width)
-        same = [row.key for row in drawn] == [row.key for row in self._drawn]
+        shown = choose_columns(self._width)
+        same = bool(drawn) and [row.key for row in drawn] == [row.key for row in self._drawn]
         if same:
             self._update_cells(table, drawn)
         else:
@@ -154,7 +157,7 @@ class Top(App[None]):
         self._draw_head(len(found))
 
     def _update_cells(self, table: DataTable[Text], drawn: Sequence[LiveSession]) -> None:
-        shown = choose_columns(self.size.width)
+        shown = choose_columns(self._width)
         for place, (row, was) in enumerate(zip(drawn, self._drawn, strict=True)):
             if row != was:
                 for number, column in enumerate(shown):
@@ -178,8 +181,12 @@ class Top(App[None]):
             return None
         return self._drawn[table.cursor_row].key
 
-    def on_resize(self) -> None:
-        """Draw as many columns as there is room for."""
+    def on_resize(self, event: Resize) -> None:
+        """Draw as many columns as there is room for; `size` has the old width until later."""
+        self._width = event.size.width
+        self._redraw()
+
+    def _redraw(self) -> None:
         self._make_columns()
         self._drawn = []
         self._draw_rows()
@@ -225,12 +232,12 @@ class Top(App[None]):
     def action_sort(self) -> None:
         """Sort by the next column."""
         self._sort = SORTS[(SORTS.index(self._sort) + 1) % len(SORTS)]
-        self.on_resize()
+        self._redraw()
 
     def action_reverse(self) -> None:
         """Turn the order."""
         self._reverse = not self._reverse
-        self.on_resize()
+        self._redraw()
 
     def action_down(self) -> None:
         """Go one row down."""

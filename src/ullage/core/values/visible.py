@@ -12,12 +12,34 @@ EMOJI_STYLES: Final = ("\ufe0e", "\ufe0f")
 """They say how the character before them is drawn, and are left out."""
 
 
+JOINERS: Final = "\u200c\u200d"
+"""They join or part letters (Persian, Indic scripts) and make one emoji of several."""
+
+
 def clean(text: object, *, ascii: bool = False) -> str:  # noqa: A002 - the name of the flag
-    """Return `text` with everything that steers a terminal or hides made visible as an escape."""
+    """Return `text` with everything that steers a terminal or hides made visible as an escape.
+
+    Joiners within what is seen stay, as Persian and emoji have them.
+    """
     said = str(text)
     if said.isascii() and said.isprintable():
         return said
-    return "".join(_escape_character(character, ascii) for character in said)
+    row = f" {said} "
+    return "".join(
+        one if one in JOINERS and not ascii and is_joined(before, behind) else _escape(one, ascii)
+        for before, one, behind in zip(row, said, row[2:], strict=False)
+    )
+
+
+def is_joined(before: str, behind: str) -> bool:
+    """Tell whether a joiner stands behind something that is seen, in a script that has joiners."""
+    seen = not (before.isspace() or hides(before) or before in JOINERS)
+    return seen and not (before.isascii() and (behind.isascii() or hides(behind)))
+
+
+def hides(character: str) -> bool:
+    """Tell whether a character is not seen, or steers how others are."""
+    return unicodedata.category(character) in HIDDEN
 
 
 def clean_lines(text: str) -> str:
@@ -27,11 +49,11 @@ def clean_lines(text: str) -> str:
     return "\n".join("\t".join(map(clean, line.split("\t"))) for line in text.split("\n"))
 
 
-def _escape_character(character: str, plain: bool) -> str:  # noqa: FBT001 - one of two forms
+def _escape(character: str, plain: bool) -> str:  # noqa: FBT001 - one of two forms
     code = ord(character)
     if character in EMOJI_STYLES:
         return ""
-    if unicodedata.category(character) in HIDDEN or (plain and code > 126):
+    if hides(character) or (plain and code > 126):
         if code < 0x100:
             return f"\\x{code:02x}"
         return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
