@@ -12,13 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.agent.acting import agent, scripted
+from tests.agent.acting import said as saying
 from tests.agent.test_session_awaited import run_on_loop
 from tests.support import postgres
 from ullage.agent import writing
 from ullage.agent.session import Live, Session
 from ullage.core.errors import BusyWriter, ConfigurationError, Fenced, StoreAway, StoreError
 from ullage.core.session.log.event import Draft, Event
-from ullage.storage.log import verify
+from ullage.storage.log import Lease, verify
 from ullage.storage.log_memory import MemoryLog
 from ullage.storage.log_postgres import PostgresLog
 from ullage.storage.log_sqlite import SqliteLog
@@ -203,3 +205,35 @@ def test_who_is_taken_over_from_is_told_and_writes_nothing():
         other.record([user("a")])
     assert said(session) == ["a"]
     assert any(isinstance(e, Live) and "taken over" in e.data["text"] for e in heard)
+
+
+class LostLog(ThreadedLog, MemoryLog):
+    """A log whose server goes away in a turn: what is awaited takes a moment and fails."""
+
+    def __init__(self) -> None:
+        MemoryLog.__init__(self, lease_s=0.3)
+        ThreadedLog.__init__(self, self, AT_ONCE)
+
+    async def aappend(
+        self, session: str, epoch: int, expected_head: int, drafts: Sequence[Draft], now: float
+    ) -> list[Event]:
+        if not any(draft.type == "assistant_message" for draft in drafts):
+            return await super().aappend(session, epoch, expected_head, drafts, now)
+        await asyncio.sleep(0.5)  # a sign of life waits for its turn meanwhile
+        raise StoreError("the disk is gone")
+
+    async def aheartbeat(self, session: str, epoch: int, now: float) -> Lease:
+        if self.head(session).seq <= 1:  # the turn has not begun
+            return await super().aheartbeat(session, epoch, now)
+        await asyncio.sleep(0.3)
+        raise StoreAway("the server went away")
+
+
+def test_a_turn_ends_though_a_sign_of_life_fails_while_it_ends(tmp_path: Path):
+    with Session.create(LostLog(), "s") as session, scripted(saying("Seven.")) as server:
+
+        async def run() -> None:
+            await asyncio.wait_for(agent(server, tmp_path).arun(session, "How many casks?"), 20)
+
+        with pytest.raises(StoreError, match="the disk is gone"):
+            asyncio.run(run())

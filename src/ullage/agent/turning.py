@@ -64,6 +64,12 @@ BEATS: Final = 3
 """Signs of life in the time of a lease: two may fail before it can be taken over."""
 
 
+def _is_ending() -> bool:
+    """Tell whether the current task was asked to end."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 def find_beat(log: EventLog) -> float:
     """Return the seconds between two signs of life of a writer to a log."""
     return float(getattr(log, "lease_s", LEASE_S)) / BEATS
@@ -147,11 +153,12 @@ class Turning:
             try:
                 await self._session.aheartbeat()
             except Fenced:
-                me = asyncio.current_task()
-                if turn is not None and me is not None and not me.cancelling():
+                if turn is not None and not _is_ending():
                     turn.cancel()  # else it has ended by itself, and says why
                 return
             except StoreError as error:
+                if _is_ending():  # the error came in the place of the cancellation
+                    return
                 self._tell("status", {"text": f"no sign of life could be given: {error}"})
 
     # --- effects --------------------------------------------------------------------------------
