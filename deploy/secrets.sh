@@ -15,7 +15,7 @@ cat > serve.toml <<END
 [serve]
 host = "0.0.0.0"
 hosts = ["proxy"]
-operators = ["operator", "prometheus"]
+operators = ["operator"]
 store = "postgresql://ullage:$(cat postgres)@postgres/ullage"
 
 [serve.tokens]

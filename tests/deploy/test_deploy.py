@@ -58,7 +58,8 @@ def test_secrets_are_drawn_once_and_the_proxy_takes_its_file(tmp_path: Path) -> 
     assert (serve.host, serve.port, serve.upstreams[0].base_url) == ("0.0.0.0", 8790, UPSTREAM)
     assert {"proxy"} == set(serve.hosts)
     assert serve.tokens["prometheus"] == (folder / "prometheus").read_text()
-    assert serve.is_operator("prometheus")
+    assert serve.is_operator("operator")
+    assert not serve.is_operator("prometheus")
     assert not serve.is_operator("client")
     assert serve.store == f"postgresql://ullage:{(folder / 'postgres').read_text()}@postgres/ullage"
 

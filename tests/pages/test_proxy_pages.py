@@ -6,7 +6,9 @@ import json
 import os
 import re
 import signal
+import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +33,7 @@ from tests.pages.watching import (
 from tests.proxy.sockets import Behind, Served, ask, request, serving
 from tests.support.browser import Browser, obtain
 from ullage.embedded import Launch
+from ullage.pages.app import VIEWERS
 
 LOADED: Final = r'(?:src|href)="(/ullage/static/[^"]+)"(?: integrity="([^"]+)")?'
 SHOTS: Final = Path(__file__).parents[2] / "build" / "pages"
@@ -106,6 +109,22 @@ def test_the_numbers_of_the_page_are_those_of_the_data(proxy: Served, browser: B
     assert visit.console == ()
     assert not [url for url in visit.requests if not url.startswith("http://127.0.0.1:")]
     visit.screenshot(SHOTS / "conversation.png")
+    visit.close()
+
+
+def test_a_viewer_too_many_is_told_so_and_sees_all_once_another_left(
+    proxy: Served, browser: Browser
+):
+    with ExitStack() as watchers:
+        for _ in range(VIEWERS):
+            line = watchers.enter_context(socket.create_connection(("127.0.0.1", proxy.port), 9))
+            line.sendall(b"GET /ullage/live HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            assert line.recv(64).startswith(b"HTTP/1.1 200")
+        visit = browser.open(f"http://127.0.0.1:{proxy.port}/")
+        wait(visit, "document.getElementById('state').textContent.startsWith('too many viewers')")
+        assert "No conversation yet" not in visit.text
+        assert "0 conversations" not in visit.text
+    wait(visit, "document.querySelectorAll('.r').length >= 6")
     visit.close()
 
 

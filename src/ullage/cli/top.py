@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 import os
+import sys
 from typing import TYPE_CHECKING
 
 from ullage.cli import desk, lines
@@ -47,6 +48,10 @@ def run(given: argparse.Namespace) -> int:
         from ullage.top.app import Top
     except ModuleNotFoundError as error:
         raise explain_missing("ullage top", error.name) from error
+    if not (lines.fits(sys.stderr) or lines.fits(sys.stdout)):
+        raise ConfigurationError(
+            "this is no terminal to draw on: `ullage top --once` prints the rows"
+        )
     Top(station).run()
     return 0
 

@@ -9,7 +9,7 @@
   }
   const ROW = 64, KEY = "ullage-token", DASH = "\u2014";
   const rows = new Map();
-  let order = [], at = -1, due = false, plot = null, fresh = 0, stream = null;
+  let order = [], at = -1, due = false, plot = null, fresh = 0, stream = null, got = false;
   const find = (id) => document.getElementById(id);
   const token = () => sessionStorage.getItem(KEY) || "";
   const headers = () => (token() ? { "x-ullage-token": token() } : {});
@@ -117,8 +117,8 @@
     const table = find("table"), body = find("rows");
     if (!table) return;
     arrange();
-    say(find("count"), count(order.length));
-    find("empty").hidden = rows.size > 0;
+    say(find("count"), got ? count(order.length) : DASH);
+    find("empty").hidden = rows.size > 0 || !got;
     body.style.height = order.length * ROW + "px";
     table.setAttribute("aria-rowcount", order.length + 1);
     const first = Math.max(0, Math.floor((table.scrollTop - 40) / ROW) - 2);
@@ -142,6 +142,7 @@
     shown.classList.toggle("gone", !!gone);
   };
   const take = (told) => {
+    got = true;
     if (told.whole) rows.clear();
     for (const r of told.rows) rows.set(r.source + "/" + r.id, r);
     for (const key of told.gone) rows.delete(key);
@@ -157,7 +158,7 @@
       try {
         const answer = await fetch("/ullage/live", { headers: headers(), signal: own.signal });
         if (answer.status === 401) { rows.clear(); redraw(); state("token wanted", true); return; }
-        if (answer.status === 503) { // the others are many: it is tried again
+        if (answer.status === 503) {
           state("too many viewers", true);
           await new Promise((resolve) => setTimeout(resolve, 5e3));
           continue;

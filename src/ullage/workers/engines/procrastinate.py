@@ -367,12 +367,23 @@ class ProcrastinateEngine:
             self._listening = asyncio.create_task(self._hear())
 
     async def _hear(self) -> None:
-        """Listen for as long as this is open; a connection that breaks is opened again."""
+        """Listen for as long as this is open; a connection that breaks is opened again.
+
+        An outage is told once: a try that fails at once belongs to the one before it.
+        """
+        clock, told = asyncio.get_running_loop().time, False
         while True:
+            begun = clock()
             try:
                 await self._connector.listen_notify(self._take_news, CHANNELS)
             except ConnectorException as error:
-                log.warning("no news for a moment: %s", self._explain(error))
+                told = told and clock() - begun < WAIT_S
+                log.log(
+                    logging.DEBUG if told else logging.WARNING,
+                    "no news for a moment: %s",
+                    self._explain(error),
+                )
+                told = True
             self._wake(None)
             await asyncio.sleep(WAIT_S / 10)
 
