@@ -133,8 +133,9 @@ class Runtime(Unpicklable):
         )
         self.windows = Resolver(self.transport, now, options)
         self.lessons = Lessons(options.folder, now)
-        self.outputs: MutableMapping[str, int] = _Bounded(MOST_METERS)
-        """Tokens of output that programs ask a model for by themselves, as a refusal showed."""
+        self.outputs: MutableMapping[str, tuple[int, float]] = _Bounded(MOST_METERS)
+        """Tokens of output that programs ask a model for by themselves, as a refusal showed, and
+        when that was."""
         self.now = now
         self.metrics: Listener | None = None
         self._store = None if store is None else shelter(store)

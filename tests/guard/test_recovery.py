@@ -332,6 +332,20 @@ def test_output_that_a_framework_adds_is_learned_by_its_first_refusal(runtime, t
     assert not runtime.outputs
 
 
+def test_output_that_was_added_once_is_kept_free_for_an_hour() -> None:
+    now = [1_000_000.0]
+    guard = ullage.Guard(MODEL, window=3_000, runtime=Runtime(now=lambda: now[0]))
+    history: list[Any] = []
+    for turn in range(20):
+        history += [{"role": "user", "content": f"turn {turn}: " + "and so on it goes. " * 19}]
+        history += [{"role": "assistant", "content": f"done with {turn}"}]
+    ask(guard, Adding(), history[:-1], twin=False)
+    assert guard.prepare(log_of(1)).request.reserve == 700
+    assert guard.prepare(log_of(1), max_tokens=50).request.reserve == 0
+    now[0] += 3_601
+    assert guard.prepare(log_of(1)).request.reserve == 0
+
+
 @pytest.mark.parametrize("given", [-1, 2.5, "many", True])
 def test_a_reserve_that_is_no_number_of_tokens_is_refused(runtime, given) -> None:
     guard = ullage.Guard(MODEL, runtime=runtime)

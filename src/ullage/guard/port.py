@@ -57,6 +57,10 @@ LONGEST_NAME: Final = 200
 NEARLY_FULL: Final = frozenset({"critical", "overflow"})
 """Tiers at which a connection that broke may mean that the server ran out of room."""
 
+SHOWN_S: Final = 3_600.0
+"""How long output that a refusal showed is kept free: another program may ask for less. Our choice;
+a refusal more an hour is what it costs."""
+
 UNKNOWN: Final = ErrorKind("other", certainty="likely")
 """What a broken connection says of the window: nothing for certain."""
 
@@ -442,15 +446,18 @@ class Port(Unpicklable):
         request = add_pins(runtime, request)
         if request.max_tokens is not None or request.reserve or not runtime.outputs:
             return request
-        shown = runtime.outputs.get(self.driver.question.own_key, 0)
-        return replace(request, reserve=shown) if shown else request
+        shown, at = runtime.outputs.get(self.driver.question.own_key, (0, 0.0))
+        if not shown or runtime.now() - at > SHOWN_S:
+            return request
+        return replace(request, reserve=shown)
 
     def _note_output(self, request: Request, kind: ErrorKind) -> Request:
         """Return a refused request with the output that was asked for, and nobody told us of."""
         asked = kind.output_tokens
         if kind.kind != "total" or not asked or request.max_tokens is not None:
             return request
-        self.driver.runtime.outputs[self.driver.question.own_key] = asked
+        runtime = self.driver.runtime
+        runtime.outputs[self.driver.question.own_key] = asked, runtime.now()
         return replace(request, reserve=asked)
 
     def _note_law(self, law: Law) -> None:
