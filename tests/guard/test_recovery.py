@@ -296,17 +296,18 @@ WORDING = "input length and `max_tokens` exceed context limit: {} + {} > {}, dec
 
 
 class Adding:
-    """A framework that asks for 700 tokens of output without a word of it, of 3,000 in all."""
+    """A framework that asks for output without a word of it, of 3,000 tokens in all."""
 
-    def __init__(self) -> None:
+    def __init__(self, output: int = 700) -> None:
+        self.output = output
         self.sizes: list[int] = []
         self.refused = 0
 
     def __call__(self, *, messages: Any) -> Any:
         size = int(ullage.count(messages, model=MODEL))
-        if size + 700 > 3_000:
+        if size + self.output > 3_000:
             self.refused += 1
-            raise RuntimeError(WORDING.format(size, 700, 3_000))
+            raise RuntimeError(WORDING.format(size, self.output, 3_000))
         self.sizes.append(size)
         usage = {"prompt_tokens": size, "completion_tokens": 2, "total_tokens": size + 2}
         return {"choices": [{"message": {"role": "assistant", "content": "ok"}}], "usage": usage}
@@ -336,11 +337,11 @@ def test_output_that_was_added_once_is_kept_free_for_an_hour() -> None:
     now = [1_000_000.0]
     guard = ullage.Guard(MODEL, window=3_000, runtime=Runtime(now=lambda: now[0]))
     history: list[Any] = []
-    for turn in range(20):
+    for turn in range(14):
         history += [{"role": "user", "content": f"turn {turn}: " + "and so on it goes. " * 19}]
         history += [{"role": "assistant", "content": f"done with {turn}"}]
-    ask(guard, Adding(), history[:-1], twin=False)
-    assert guard.prepare(log_of(1)).request.reserve == 700
+    ask(guard, Adding(1_500), history[:-1], twin=False)
+    assert guard.prepare(log_of(1)).request.reserve == 1_500
     assert guard.prepare(log_of(1), max_tokens=50).request.reserve == 0
     now[0] += 3_601
     assert guard.prepare(log_of(1)).request.reserve == 0
