@@ -20,14 +20,14 @@ const editMessage = (own, { content }) => ({
   content: typeof own.content === "string" ? join(content) : own.content.map((part, n) => edit(part, content[n])),
 });
 
-export function fitSteps({ url = "http://127.0.0.1:8790", model, session, token, tools, onError = console.warn }) {
+export function fitSteps({ url = "http://127.0.0.1:8790", model, session, token, tools, maxOutputTokens: reserve, onError = console.warn }) {
   let [whole, sent, before] = [[], [], 0]; // the SDK goes on from what a step was given: the whole history is kept here
   return async ({ messages, instructions, steps }) => {
     [before, whole] = steps.length ? [whole.length, [...whole, ...messages.slice(sent.length)]] : [0, messages];
     const { inputTokens: prompt_tokens, outputTokens: completion_tokens } = steps.at(-1)?.usage ?? {};
     const reported = prompt_tokens ? { messages: before, report: { usage: { prompt_tokens, completion_tokens } } } : null;
     const system = [instructions ?? []].flat().map((one) => one.content ?? one).join("\n") || null;
-    const asked = { model, session, tools, system, dialect: "anthropic", messages: whole.map(writeMessage), reported };
+    const asked = { model, session, tools, system, reserve, dialect: "anthropic", messages: whole.map(writeMessage), reported };
     const headers = { "content-type": "application/json", ...(token && { "x-ullage-token": token }) };
     const own = ({ keep, edit: place, new: fresh }) =>
       whole[keep] ?? (whole[place] ? editMessage(whole[place], fresh) : { role: fresh.role, content: join(fresh.content) });

@@ -266,6 +266,16 @@ def test_pins_stay_and_a_target_is_met(proxy: Proxy) -> None:
     assert told["sizes"]["after"] < told["sizes"]["before"]
 
 
+def test_output_that_is_asked_for_in_any_case_stays_free(proxy: Proxy) -> None:
+    asked = {"model": "m", "window": 8_000, "messages": read_files(6, words=200)}
+    plain = post(proxy, "fit", asked).json()
+    room = 8_000 - plain["sizes"]["high"]
+    kept = post(proxy, "fit", {**asked, "reserve": room + 900}).json()
+    assert not plain["changed"]
+    assert kept["sizes"]["high"] + room + 900 <= 8_000
+    assert kept["max_tokens"] is None
+
+
 def test_the_window_is_told_by_post_and_by_query(proxy: Proxy) -> None:
     told = post(proxy, "window", {"model": "m"}).json()
     assert (told["input_tokens"], told["source"]) == (4_096, "override")

@@ -169,7 +169,8 @@ class Fitting:
         call = self._make_call(head, asked, body)
         if asked.reported is not None:
             await self._learn(call, asked.reported, asked.pins)
-        plan = await self._guarding.fit(call, frozenset(asked.pins), asked.target)
+        pins, reserve = frozenset(asked.pins), asked.reserve or 0
+        plan = await self._guarding.fit(call, pins, asked.target, reserve=reserve)
         made = await self._run(body, self._write, call, plan)
         names = await self._note_names(call, plan)
         return ApiReply(encode_answer(made), _strip_call(call), _strip_plan(plan), names)
@@ -181,7 +182,7 @@ class Fitting:
             raise ConfigurationError("an observation has either a report or an error: send one")
         call = self._make_call(head, asked, body)
         guarding = self._guarding
-        plan = await guarding.fit(call, frozenset(asked.pins))
+        plan = await guarding.fit(call, frozenset(asked.pins), reserve=asked.reserve or 0)
         view = cast("View", plan.view)
         kind, retry, names, found = None, None, None, view.assessment
         if not isinstance(asked.error, UnsetType):

@@ -67,6 +67,13 @@ class Conversed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_tokens: Annotated[
         Tokens | None, Meta(description="tokens of the answer that are asked for")
     ] = None
+    reserve: Annotated[
+        Tokens | None,
+        Meta(
+            description="tokens of output that are asked for whatever is answered here: they stay "
+            "free, in the place of max_tokens"
+        ),
+    ] = None
     pins: Annotated[
         list[Position], Meta(description="positions of messages that stay as they are")
     ] = []

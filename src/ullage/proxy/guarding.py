@@ -161,11 +161,17 @@ class Guarding:
             return replace(_leave(call, UnguardedReason("guard_failed", fault)), fault=fault)
 
     async def fit(
-        self, call: ProxyCall, pins: frozenset[int] = frozenset(), target: int | None = None
+        self,
+        call: ProxyCall,
+        pins: frozenset[int] = frozenset(),
+        target: int | None = None,
+        *,
+        reserve: int = 0,
     ) -> Plan:
         """Return the plan of a call that its client sends by itself: repaired, and made to fit.
 
-        With `target` it is compacted to so many tokens. Raises what a guard raises, TimeoutError.
+        `reserve` tokens stay free for an answer whose length cannot be lowered here. With `target`
+        it is compacted to so many tokens. Raises what a guard raises, TimeoutError.
         """
         call, spared = self.steering.apply(call)
         async with asyncio.timeout(self.patience_s):
@@ -173,7 +179,7 @@ class Guarding:
                 repairs=not call.rule.observe, keeps=self._ports.is_keeping(call)
             )
             request, spoken = make_request(call), call.form.dialect
-            request = replace(request, pins=request.pins | pins)
+            request = replace(request, pins=request.pins | pins, reserve=reserve)
             if target is None or call.rule.observe:
                 view = await port.aprepare(request, spoken)
             else:
