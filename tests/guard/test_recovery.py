@@ -19,6 +19,7 @@ from ullage.core.guard.events import Event
 from ullage.embedded import Server
 from ullage.guard.driver import Pause
 from ullage.runtime import Runtime
+from ullage.sdk.errors import read_trouble
 
 MODEL = "gpt-4o"
 
@@ -345,6 +346,27 @@ def test_output_that_was_added_once_is_kept_free_for_an_hour() -> None:
     assert guard.prepare(log_of(1), max_tokens=50).request.reserve == 0
     now[0] += 3_601
     assert guard.prepare(log_of(1)).request.reserve == 0
+
+
+def test_output_that_a_program_told_is_kept_free_for_nobody_else(runtime) -> None:
+    guard = ullage.Guard(MODEL, window=3_000, runtime=runtime)
+    history = [*log_of(1), {"role": "user", "content": "and so on it goes. " * 200}]
+    for reserve, kept in ((900, False), (400, True)):
+        view = guard.prepare(history, reserve=reserve)
+        size = view.prepared.count.tokens
+        error = RuntimeError(WORDING.format(size, 900, size + 800))
+        guard.port.retry(view, read_trouble(error))
+        assert bool(runtime.outputs) is kept
+
+
+@pytest.mark.parametrize("quote", ["{} + 2500 > 3000", "{} + 2,500 > 3,000"])
+def test_a_quoted_refusal_teaches_no_output(runtime, quote: str) -> None:
+    guard = ullage.Guard(MODEL, window=3_000, runtime=runtime)
+    said = "input length and max_tokens exceed context limit: " + quote.format("1,200")
+    history = [*log_of(9), {"role": "user", "content": f"What does this mean: {said}?"}]
+    view = guard.prepare(history)
+    guard.port.retry(view, read_trouble(RuntimeError(f"blocked because of '{said}'")))
+    assert not runtime.outputs
 
 
 @pytest.mark.parametrize("given", [-1, 2.5, "many", True])

@@ -405,6 +405,17 @@ def test_the_model_of_the_framework_has_a_guard_of_its_own():
     assert make_adapter().open(model="gpt-4").guard.model == "m"
 
 
+@pytest.mark.parametrize("key", [None, "", lambda: "made anew", 7])
+def test_a_key_that_is_no_text_is_none(key: Any):
+    adapter = make_adapter()
+    assert adapter.open("a", api_key=key) is adapter.open("a")
+
+
+def test_a_key_that_is_kept_as_a_secret_is_read():
+    adapter, secret = make_adapter(), SimpleNamespace(get_secret_value=lambda: "k")
+    assert adapter.open("a", api_key=secret) is adapter.open("a", api_key="k")
+
+
 def test_the_oldest_session_goes_first(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("ullage.integrations.adapter.MOST_SESSIONS", 2)
     adapter = make_adapter()

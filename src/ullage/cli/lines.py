@@ -19,20 +19,14 @@ from typing import Final, TextIO
 import wcwidth
 
 from ullage.cli import glyphs
-from ullage.core.values.visible import JOINERS, hides, is_joined
+from ullage.core.values.visible import JOINERS, hides, is_blank, is_joined
 
 FLAG, TAGS, TAGS_END = "\U0001f3f4", range(0xE0020, 0xE007F), "\U000e007f"
 """A flag of a region is a black flag, letters that only show so, and an end (UTS #51, ED-14a)."""
 
-BLANK: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
-"""Characters that count as letters, marks or symbols, and show nothing."""
-
 BEGUN: Final = re.compile(r" +").match
 NAMED: Final = re.compile(r" *\S+(?: \S+)* {2,}(?=\S)").match
 """What stands before the text of a line: spaces, or a first column."""
-
-SELECTORS: Final = (range(0x180B, 0x1810), range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0))
-"""Variation selectors: marks that show nothing themselves (Unicode 16, `Default_Ignorable`)."""
 
 
 def when(seconds: float) -> str:
@@ -176,7 +170,7 @@ def escape(character: str) -> str:
 
 def _is_blank(character: str) -> bool:
     space = character != " " and unicodedata.category(character) == "Zs"
-    return space or character in BLANK or any(ord(character) in each for each in SELECTORS)
+    return space or is_blank(character)
 
 
 def raw(data: bytes) -> None:

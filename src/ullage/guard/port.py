@@ -454,7 +454,8 @@ class Port(Unpicklable):
     def _note_output(self, request: Request, kind: ErrorKind) -> Request:
         """Return a refused request with the output that was asked for, and nobody told us of."""
         asked = kind.output_tokens
-        if kind.kind != "total" or not asked or request.max_tokens is not None:
+        named = kind.kind == "total" and kind.certainty == "certain"
+        if not asked or not named or request.max_tokens is not None or asked <= request.reserve:
             return request
         runtime = self.driver.runtime
         runtime.outputs[self.driver.question.own_key] = asked, runtime.now()

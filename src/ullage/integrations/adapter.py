@@ -135,10 +135,14 @@ class Adapter(Generic[T]):
     def open(self, name: str | None = None, **model: Any) -> GuardedSession[T]:
         """Return a session with a model: `model`, `base_url` and `api_key`, as `Guard` takes them.
 
-        What is None is not given; what the program said of its own stands before it. Two sessions
+        What is None is not given; what the program said of its own stands before it. A key may be a
+        secret of Pydantic's; one that is made anew for each call is none here. Two sessions
         with one name share what was compacted; without a name the conversation is found by its
         beginning.
         """
+        key = model.pop("api_key", None)
+        shown = key.get_secret_value() if hasattr(key, "get_secret_value") else key
+        model["api_key"] = shown if isinstance(shown, str) and shown else None
         said = {"model": self.model, **self._options}
         named = {k: v for k, v in model.items() if v is not None and said.get(k) is None}
         key = (name, *sorted(named.items()))

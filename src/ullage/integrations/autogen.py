@@ -141,11 +141,10 @@ class GuardedClient(models.ChatCompletionClient):
         self.client = client
         self.adapter = Adapter(FORM, model, **options)
         self._said = said = client.dump_component().config
-        key = said.get("api_key")
         self._named = {
             "model": said.get("model"),
             "base_url": said.get("base_url"),
-            "api_key": key.get_secret_value() if hasattr(key, "get_secret_value") else key,
+            "api_key": said.get("api_key"),
         }
         self.tools = [
             FunctionTool(make_async(function), spec.description, spec.name)

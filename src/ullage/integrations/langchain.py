@@ -24,7 +24,6 @@ from langchain_core.tools import StructuredTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.config import get_config
 from langgraph.types import Command
-from pydantic import SecretStr
 
 from ullage.integrations.adapter import Adapter, Beside, Fitted, GuardedSession, MessageForm
 from ullage.integrations.reports import find_output, report_chat
@@ -164,11 +163,10 @@ def _describe(model: Any) -> dict[str, Any]:
         for name in getattr(type(layer), "model_fields", ())
         if name.endswith("api_key")
     }
-    key = find(*sorted(keys))
     return {
         "model": find("model_name", "model"),
         "base_url": find("openai_api_base", "anthropic_api_url", "base_url") or _find_url(model),
-        "api_key": key.get_secret_value() if isinstance(key, SecretStr) else key,
+        "api_key": find(*sorted(keys)),
         "window": find("num_ctx"),
     }
 

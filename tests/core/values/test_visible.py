@@ -27,6 +27,8 @@ def test_what_is_seen_stays_as_it_is(text: str) -> None:
         ("a\u202eb\x1b[2K\x07", "a\\u202eb\\x1b[2K\\x07"),
         ("x\U000e0041", "x\\U000e0041"),
         ("\u2764\ufe0f", "\u2764"),
+        ("م\u200d\ufe0f\u200d\ufe0f\u200d", "م\u200d\\u200d\\u200d"),
+        ("م\u034f\u200d\ufe01\u200d", "م\u034f\\u200d\ufe01\\u200d"),
     ],
 )
 def test_what_hides_or_steers_is_an_escape(text: str, shown: str) -> None:

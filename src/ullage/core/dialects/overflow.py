@@ -94,8 +94,8 @@ _MARKS: Final = str.maketrans("", "", "\\\"'`")
 
 
 def _fold(text: str) -> str:
-    """Return a text without case, marks of quotation, and runs of space."""
-    return " ".join(text.translate(_MARKS).casefold().split())
+    """Return a text without case, marks of quotation, separators of thousands, runs of space."""
+    return " ".join(_SEPARATOR.sub("", text).translate(_MARKS).casefold().split())
 
 
 def _list_texts(values: Iterable[Any]) -> Iterator[str]:

@@ -207,9 +207,15 @@ def is_about(sent: Prepared, error: ErrorKind) -> bool:
     if limit is None or error.structured:
         return True
     if size is not None:
-        asked = sent.max_tokens or error.output_tokens or 0
+        asked = sent.max_tokens or _find_output(sent, error)
         return size + asked >= limit  # a prompt as long as the window is too long
     return limit >= sent.window.answered
+
+
+def _find_output(sent: Prepared, error: ErrorKind) -> int:
+    """Return the output that a refusal names, 0 where the size beside it is not that of `sent`."""
+    plain = replace(error, limit=None)
+    return error.output_tokens or 0 if _is_plausible(sent, plain) else 0
 
 
 def _is_plausible(sent: Prepared, error: ErrorKind) -> bool:

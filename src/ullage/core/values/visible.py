@@ -8,6 +8,12 @@ from typing import Final
 HIDDEN: Final = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
 """Categories of Unicode whose characters are not seen, or steer how others are."""
 
+BLANK: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+"""Characters that count as letters, marks or symbols, and show nothing."""
+
+SELECTORS: Final = (range(0x180B, 0x1810), range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0))
+"""Variation selectors: marks that show nothing themselves (Unicode 16, `Default_Ignorable`)."""
+
 EMOJI_STYLES: Final = ("\ufe0e", "\ufe0f")
 """They say how the character before them is drawn, and are left out."""
 
@@ -24,6 +30,8 @@ def clean(text: object, *, ascii: bool = False) -> str:  # noqa: A002 - the name
     said = str(text)
     if said.isascii() and said.isprintable():
         return said
+    for style in EMOJI_STYLES:
+        said = said.replace(style, "")
     row = f" {said} "
     return "".join(
         one if one in JOINERS and not ascii and is_joined(before, behind) else _escape(one, ascii)
@@ -33,8 +41,13 @@ def clean(text: object, *, ascii: bool = False) -> str:  # noqa: A002 - the name
 
 def is_joined(before: str, behind: str) -> bool:
     """Tell whether a joiner stands behind something that is seen, in a script that has joiners."""
-    seen = not (before.isspace() or hides(before) or before in JOINERS)
+    seen = not (before.isspace() or hides(before) or is_blank(before))
     return seen and not (before.isascii() and (behind.isascii() or hides(behind)))
+
+
+def is_blank(character: str) -> bool:
+    """Tell whether a character counts as a letter, a mark or a symbol, and shows nothing."""
+    return character in BLANK or any(ord(character) in each for each in SELECTORS)
 
 
 def hides(character: str) -> bool:
@@ -51,8 +64,6 @@ def clean_lines(text: str) -> str:
 
 def _escape(character: str, plain: bool) -> str:  # noqa: FBT001 - one of two forms
     code = ord(character)
-    if character in EMOJI_STYLES:
-        return ""
     if hides(character) or (plain and code > 126):
         if code < 0x100:
             return f"\\x{code:02x}"
