@@ -134,8 +134,8 @@ class Runtime(Unpicklable):
         self.windows = Resolver(self.transport, now, options)
         self.lessons = Lessons(options.folder, now)
         self.outputs: MutableMapping[str, tuple[int, float]] = _Bounded(MOST_METERS)
-        """Tokens of output that programs ask a model for by themselves, as a refusal showed, and
-        when that was."""
+        """Of models that refuse a prompt without room for the output: the tokens that programs ask
+        for by themselves, 0 where they say so, and when the refusal was."""
         self.now = now
         self.metrics: Listener | None = None
         self._store = None if store is None else shelter(store)
@@ -218,7 +218,10 @@ class Runtime(Unpicklable):
         """Forget what was heard and learned of a model at its endpoint, or everything."""
         self.windows.forget(question)
         self.lessons.forget(None if question is None else question.own_key)
-        self.outputs.clear()
+        if question is None:
+            self.outputs.clear()
+        else:
+            self.outputs.pop(question.own_key, None)
         self._plain.clear()
 
     def hear_lesson(self, key: str, learned: Learned) -> None:
@@ -230,6 +233,7 @@ class Runtime(Unpicklable):
         """Forget what somebody asked another process to forget, `at` seconds since the epoch."""
         self.windows.forget_key(key, at)
         self.lessons.forget(own_key, at)
+        self.outputs.pop(own_key, None)
         self._plain.clear()
 
     def codec_for(self, dialect: DialectName) -> Codec:

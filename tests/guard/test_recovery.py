@@ -351,12 +351,27 @@ def test_output_that_was_added_once_is_kept_free_for_an_hour() -> None:
 def test_output_that_a_program_told_is_kept_free_for_nobody_else(runtime) -> None:
     guard = ullage.Guard(MODEL, window=3_000, runtime=runtime)
     history = [*log_of(1), {"role": "user", "content": "and so on it goes. " * 200}]
-    for reserve, kept in ((900, False), (400, True)):
+    for reserve, kept in ((900, 0), (400, 900)):
         view = guard.prepare(history, reserve=reserve)
         size = view.prepared.count.tokens
         error = RuntimeError(WORDING.format(size, 900, size + 800))
         guard.port.retry(view, read_trouble(error))
-        assert bool(runtime.outputs) is kept
+        assert guard.prepare(history).request.reserve == kept
+
+
+def test_a_server_of_ones_own_is_taken_to_insist_on_the_output_once_it_has_refused(runtime) -> None:
+    guard = ullage.Guard("m", window=8_000, base_url="http://127.0.0.1:1/v1", runtime=runtime)
+    history = [*log_of(1), {"role": "user", "content": "and so on it goes. " * 700}]
+    view = guard.prepare(history, reserve=6_000)
+    assert not view.request.reserves_all
+    assert view.prepared.checkpoint is None
+    error = RuntimeError(WORDING.format(view.prepared.count.tokens, 6_000, 8_000))
+    guard.port.retry(view, read_trouble(error))
+    assert guard.prepare(log_of(1), reserve=6_000).request.reserves_all
+    runtime.hear_forgotten("", guard.port.driver.question.own_key, 0.0)
+    assert not guard.prepare(log_of(1), reserve=6_000).request.reserves_all
+    hosted = ullage.Guard("gpt-4o", runtime=runtime).prepare(log_of(1), reserve=6_000)
+    assert hosted.request.reserves_all
 
 
 @pytest.mark.parametrize("quote", ["{} + 2500 > 3000", "{} + 2,500 > 3,000"])

@@ -270,7 +270,14 @@ def test_output_that_is_asked_for_in_any_case_stays_free(proxy: Proxy) -> None:
     asked = {"model": "m", "window": 8_000, "messages": read_files(6, words=200)}
     plain = post(proxy, "fit", asked).json()
     room = 8_000 - plain["sizes"]["high"]
-    kept = post(proxy, "fit", {**asked, "reserve": room + 900}).json()
+    sent = {**asked, "reserve": room + 900}
+    assert not post(proxy, "fit", sent).json()["changed"]  # nobody knows that the server insists
+    size = plain["sizes"]["after"]
+    said = f"{size} + {room + 900} > {size + room + 800}"
+    text = f"input length and `max_tokens` exceed context limit: {said}, decrease input length"
+    told = post(proxy, "observe", {**sent, "error": {"status": 400, "body": text}}).json()
+    assert told["retry"]["changed"]
+    kept = post(proxy, "fit", sent).json()
     assert not plain["changed"]
     assert kept["sizes"]["high"] + room + 900 <= 8_000
     assert kept["max_tokens"] is None

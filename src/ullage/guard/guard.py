@@ -137,10 +137,9 @@ class Guard(Unpicklable):
         `max_tokens` is clamped to the room there is; `pins` are positions, from 0 on, of messages
         that stay verbatim; `sections` marks messages by position, such as {3: "knowledge"};
         `system` is what Anthropic and Responses take beside the messages, `context_management` what
-        they are asked to leave out by themselves. `reserve` tokens, in the place of `max_tokens`,
-        stay free for an answer whose length whoever sends asks for by itself. Raises
-        MalformedHistoryError, ConfigurationError, and ContextTooLargeError when it cannot fit into
-        a bound that is proven.
+        they are asked to leave out by themselves, `reserve` the answer that whoever sends asks for
+        by itself, in the place of `max_tokens` (`ServerFields`). Raises MalformedHistoryError,
+        ConfigurationError, and ContextTooLargeError when it cannot fit into a bound that is proven.
         """
         body = self._body(messages, tools, system)
         request = _read_request(body, max_tokens, pins, sections, _check_beside(beside))
@@ -318,7 +317,9 @@ class Guard(Unpicklable):
 class ServerFields(TypedDict, total=False):
     """What `Guard.prepare` reads of a request beside the conversation; it is not sent on.
 
-    `reserve` are tokens of output that whoever sends asks for by itself, and that nobody can lower.
+    `reserve` are tokens of output that whoever sends asks for by itself, and that nobody can lower:
+    they stay free where the server refuses a prompt without room for them, as providers do, or has
+    once; else as far as there is room above the critical pressure.
     """
 
     context_management: Any

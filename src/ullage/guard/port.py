@@ -441,25 +441,32 @@ class Port(Unpicklable):
             self.driver.runtime.windows.doubt(self.driver.question.base_url)
 
     def _complete(self, request: Request) -> Request:
-        """Return a request with the settings' pins, and the output that a refusal has shown."""
-        runtime = self.driver.runtime
+        """Return a request with the settings' pins, and with what is known of its output.
+
+        A provider refuses a prompt without room for it; a server of somebody's own that does has
+        shown it by a refusal, and what is asked for there without a word of it.
+        """
+        runtime, question = self.driver.runtime, self.driver.question
         request = add_pins(runtime, request)
-        if request.max_tokens is not None or request.reserve or not runtime.outputs:
+        if request.max_tokens is not None:
             return request
-        shown, at = runtime.outputs.get(self.driver.question.own_key, (0, 0.0))
-        if not shown or runtime.now() - at > SHOWN_S:
+        shown, at = runtime.outputs.get(question.own_key, (0, 0.0))
+        fresh = at > 0 and runtime.now() - at <= SHOWN_S
+        reserve = request.reserve or (shown if fresh else 0)
+        if not reserve:
             return request
-        return replace(request, reserve=shown)
+        known = fresh or runtime.windows.is_hosted(question)
+        return replace(request, reserve=reserve, reserves_all=known)
 
     def _note_output(self, request: Request, kind: ErrorKind) -> Request:
-        """Return a refused request with the output that was asked for, and nobody told us of."""
+        """Return a refused request with the output that was asked for beside it."""
         asked = kind.output_tokens
         named = kind.kind == "total" and kind.certainty == "certain"
-        if not asked or not named or request.max_tokens is not None or asked <= request.reserve:
+        if not asked or not named or request.max_tokens is not None:
             return request
-        runtime = self.driver.runtime
-        runtime.outputs[self.driver.question.own_key] = asked, runtime.now()
-        return replace(request, reserve=asked)
+        runtime, unsaid = self.driver.runtime, asked if asked > request.reserve else 0
+        runtime.outputs[self.driver.question.own_key] = unsaid, runtime.now()
+        return replace(request, reserve=max(asked, request.reserve), reserves_all=True)
 
     def _note_law(self, law: Law) -> None:
         self.driver.runtime.lessons.note_law(self.driver.question.own_key, law)

@@ -65,7 +65,7 @@ class Beside(TypedDict, total=False):
 
     `system` is the operator's text where the framework keeps it apart, `tools` are definitions in
     the dialect, `pins` positions of messages. `reserve` are the tokens that the framework asks the
-    model to answer at most (`find_output`): they stay free, for they cannot be lowered here.
+    model to answer at most (`find_output`), which cannot be lowered here: `Guard.prepare`.
     """
 
     system: str | None

@@ -216,7 +216,9 @@ class PydanticGuard(AbstractCapability[Any]):
 
     def open(self, model: Any, conversation: str | None) -> GuardedSession[kinds.ModelMessage]:
         """Return the session of a conversation."""
-        key = getattr(getattr(model, "client", None), "api_key", None)
+        client = getattr(model, "client", None)
+        fresh = getattr(client, "_api_key_provider", None)  # one that is made anew names nobody
+        key = None if fresh is not None else getattr(client, "api_key", None)
         url = model.base_url
         return self.adapter.open(conversation, model=model.model_name, base_url=url, api_key=key)
 

@@ -58,10 +58,10 @@ def report_gemini(prompt: int, answer: int, cached: int = 0) -> dict[str, Any]:
 
 
 OUTPUTS: Final = (
-    "max_completion_tokens", "max_output_tokens", "max_tokens", "maxTokens", "num_predict",
-    "max_new_tokens",
+    "max_completion_tokens", "max_output_tokens", "max_tokens", "maxTokens", "max_new_tokens",
 )  # fmt: skip
-"""What frameworks call the most tokens of an answer."""
+"""What frameworks call the most tokens of an answer. Ollama's `num_predict` is none that it insists
+on: it answers until its window is full (docs/servers.md)."""
 
 
 def find_output(*places: Any) -> int | None:

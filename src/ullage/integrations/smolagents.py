@@ -117,11 +117,13 @@ def read_group(raws: Sequence[Any], source: Group | None) -> Group:
 
 def _is_task(role: MessageRole, content: Any) -> bool:
     """Tell whether a message is a person's, with the framework's own words in front."""
-    return role == MessageRole.USER and _find_text(content).startswith(TASK)
+    if role != MessageRole.USER or not isinstance(content, list) or not content:
+        return False
+    return str(content[0].get("text", "")).startswith(TASK)
 
 
 def _strip_task(role: MessageRole, content: Any) -> Any:
-    if not _is_task(role, content) or isinstance(content, str):
+    if not _is_task(role, content):
         return content
     return [{**content[0], "text": content[0]["text"].removeprefix(TASK)}, *content[1:]]
 

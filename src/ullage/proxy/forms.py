@@ -70,8 +70,8 @@ class Conversed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reserve: Annotated[
         Tokens | None,
         Meta(
-            description="tokens of output that are asked for whatever is answered here: they stay "
-            "free, in the place of max_tokens"
+            description="tokens of output that are asked for whatever is answered here, in the "
+            "place of max_tokens: they stay free where the model's server insists on them"
         ),
     ] = None
     pins: Annotated[

@@ -77,6 +77,9 @@ QUERY_KEY: Final = b"key="
 KEY: Final = b"idempotency-key"
 LONGEST_NAME: Final = 200
 
+LONGEST_LENGTH: Final = 18
+"""Digits of a length beyond which no setting reaches; 2 ** 63 has 19."""
+
 
 @dataclass(frozen=True, slots=True)
 class RequestHead:
@@ -158,7 +161,7 @@ def read(
     for name, value in headers:
         if name in FRAMED:
             _check_frame(name, value.strip().lower())
-        elif name == b"content-length" and value.isdigit() and int(value) > serve.max_body:
+        elif name == b"content-length" and _is_over(value, serve.max_body):
             raise refuse_body(serve.max_body)
     path = _path(scope)
     query = _without_key(scope.get("query_string", b""), path, headers)
@@ -167,6 +170,12 @@ def read(
     return RequestHead(
         scope["method"], path, query, headers, client, own, first, second, _session(headers)
     )
+
+
+def _is_over(length: bytes, most: int) -> bool:
+    """Tell whether a length is over a number; it may have any number of zeros in front."""
+    digits = length.strip().lstrip(b"0")
+    return digits.isdigit() and (len(digits) > LONGEST_LENGTH or int(digits) > most)
 
 
 def _order_credentials(own: Mapping[bytes, bytes], path: str) -> tuple[str | None, str | None]:

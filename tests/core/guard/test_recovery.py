@@ -23,6 +23,7 @@ from ullage.core.guard.request import NeedWindow, Prepared, Request, Setup
 from ullage.core.guard.stages.room import room_needed
 from ullage.core.tokens.claim import UNNAMED
 from ullage.core.tokens.counting import Scale
+from ullage.core.tokens.gauge import Thresholds
 
 GUESS = Scale(0.5, 1.0, 1.5)
 
@@ -311,21 +312,30 @@ def test_an_output_that_the_sender_adds_is_room_that_the_request_makes() -> None
     error = asked_beside(used + 300, used, 400)
     assert is_recoverable(error, sent)
     assert not is_recoverable(ErrorKind("total", used + 300, used), sent)
-    made = recover(world, sent, error, replace(request, reserve=400))
+    made = recover(world, sent, error, replace(request, reserve=400, reserves_all=True))
     assert made.count.high + 400 < used + 300
     assert made.max_tokens is None
 
 
 @pytest.mark.parametrize(("reserve", "room"), [(0, 250), (300, 300), (700, 700), (5_000, 1_750)])
-def test_an_output_that_cannot_be_lowered_stays_free(reserve: int, room: int) -> None:
-    assert room_needed(Policy(), Request([], reserve=reserve), 2_000) == room
+def test_an_output_that_a_server_insists_on_stays_free(reserve: int, room: int) -> None:
+    request = Request([], reserve=reserve, reserves_all=True)
+    assert room_needed(Policy(), request, 2_000) == room
+
+
+@pytest.mark.parametrize(("reserve", "room"), [(0, 100), (1_500, 1_500), (9_000, 4_000)])
+def test_an_output_that_no_server_insists_on_gets_what_is_above_the_critical_pressure(
+    reserve: int, room: int
+) -> None:
+    policy = Policy(min_output=100, thresholds=Thresholds(0.5, 0.6, 0.75))
+    assert room_needed(policy, Request([], reserve=reserve), 16_000) == room
 
 
 def test_a_request_with_a_reserve_is_compacted_before_it_is_sent() -> None:
     world, history = World(window(2_000)), talk(24)
     plain = first(world, Request(history))
     assert plain.checkpoint is None
-    made = first(world, Request(history, reserve=900))
+    made = first(world, Request(history, reserve=900, reserves_all=True))
     assert made.checkpoint is not None
     assert made.count.high + 900 <= 2_000
 

@@ -226,7 +226,8 @@ class Request:
     `trigger` is why the caller wants it prepared, where the pressure is not the reason;
     `server_edits` what the provider is asked to leave out by itself. `beside` are its other fields,
     where they are known: a refusal may quote them. `reserve` are tokens of output that whoever
-    sends asks for where `max_tokens` is not said: they cannot be lowered here.
+    sends asks for where `max_tokens` is not said: they cannot be lowered here. `reserves_all` tells
+    that the server refuses a prompt that leaves no room for them; others answer as far as they get.
     """
 
     messages: Sequence[Raw]
@@ -240,6 +241,7 @@ class Request:
     server_edits: ServerEdits | None = None
     beside: Any = None
     reserve: int = 0
+    reserves_all: bool = False
 
     def doubt(self, kind: ErrorKind) -> ErrorKind:
         """Return what a refusal of this request means, whose words it may itself have brought."""

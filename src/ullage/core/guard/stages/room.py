@@ -18,12 +18,19 @@ def min_output(policy: Policy, total: int) -> int:
 def room_needed(policy: Policy, request: Request, total: int) -> int:
     """Return the tokens that an answer needs, at the least, under a window of `total` tokens.
 
-    Output that cannot be lowered is needed as a whole, but for an eighth of the window.
+    Output that cannot be lowered is needed as a whole, but for an eighth of the window, where the
+    server refuses a prompt without room for it; else it gets what is above the critical pressure.
     """
     least = min_output(policy, total)
     if request.max_tokens is None:
-        return max(least, min(request.reserve, total - total // 8))
+        most = total - total // 8 if request.reserves_all else _find_spare(policy, total)
+        return max(least, min(request.reserve, most))
     return min(request.max_tokens, least)
+
+
+def _find_spare(policy: Policy, total: int) -> int:
+    """Return what is above the critical pressure."""
+    return int((1 - policy.thresholds.critical) * total)
 
 
 def has_room(setup: Setup, request: Request, measured: Measured) -> bool:
@@ -33,8 +40,7 @@ def has_room(setup: Setup, request: Request, measured: Measured) -> bool:
     """
     high, window = measured.count.high, measured.window
     total, bound = window.total_tokens, window.likely_tokens
-    spare = int((1 - setup.policy.thresholds.critical) * (total or 0))
-    room = max(min_output(setup.policy, total or 0), spare)
+    room = max(min_output(setup.policy, total or 0), _find_spare(setup.policy, total or 0))
     if total is not None:
         room = max(min(request.max_tokens or room, room), room_needed(setup.policy, request, total))
         if high + room > total:
