@@ -59,13 +59,14 @@ def no_proxy_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def once(*words: str) -> int:
-    return main(["doctor", "--watch", "--once", "--proxy", NOWHERE, *words])
+    return main(["doctor", "--watch", "--once", *words])
 
 
 def test_what_could_not_be_looked_at_is_told(home: Path, capsys: Capture) -> None:
     missing = str(home / "server.log")
     with closed_port() as port:
         url = f"http://127.0.0.1:{port}"
+        assert main(["doctor", "--once"]) == 0
         assert main(["doctor", "--once", "--proxy", url]) == 1
         assert capsys.readouterr().err == f"not looked at: the proxy {url} does not answer\n"
         assert once("--base-url", f"{url}/v1") == 1

@@ -296,10 +296,13 @@ def json_or_raw(body: bytes) -> object:
     return value
 
 
-def test_a_body_that_says_it_is_too_large_is_refused_before_it_comes(proxy: Served, behind: Behind):
+@pytest.mark.parametrize("length", ["99999999999", "0" * 5_000 + "99999999999", "9" * 19])
+def test_a_body_that_says_it_is_too_large_is_refused_before_it_comes(
+    proxy: Served, behind: Behind, length: str
+):
     before = posts(behind)
     with Line(proxy.port) as line:
-        line.send(coded("content-length: 99999999999", b"{"))
+        line.send(coded(f"content-length: {length}", b"{"))
         assert [reply.status for reply in line.read(wait_s=5)] == [413]
     assert posts(behind) == before
 

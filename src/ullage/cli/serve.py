@@ -328,15 +328,14 @@ def bind_socket(host: str, port: int, option: str = "--port") -> socket.socket:
     """
     host = host.strip("[]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    said = (
-        f"cannot listen on {host}, port {port} ({{}}): choose another by {option}, 0 for a free one"
-    )
+    said = f"cannot listen on {host}, port {port}"
+    fix = f"choose another by {option}, 0 for a free one"
     if not 0 <= port <= MOST_PORT:
-        raise ConfigurationError(said.format(f"the last one is {MOST_PORT}"))
+        raise ConfigurationError(f"{said} (the last one is {MOST_PORT}): {fix}")
     try:
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
-        raise ConfigurationError(said.format(error.strerror or error)) from error
+        raise ConfigurationError(f"{said} ({error.strerror or error}): {fix}") from error
 
 
 class Ending(Protocol):

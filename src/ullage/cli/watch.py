@@ -247,6 +247,7 @@ class ProxyPages:
     """
 
     missed = ""
+    is_named = False
 
     def __init__(self, url: str, ask: Callable[[str], str | None], *, whole: bool) -> None:
         self._url = url
@@ -257,7 +258,7 @@ class ProxyPages:
     def look(self) -> Iterator[Finding]:
         """Yield what the counter counted since the last look, and what does not fit."""
         text = self._ask(f"{self._url}/metrics")
-        away = text is None and self._url != PROXY
+        away = text is None and self.is_named
         self.missed = f"the proxy {self._url} does not answer" if away else ""
         if text is None:
             return
@@ -361,7 +362,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--log", action="append", default=[], metavar="FILE", help="a server's log, or - for stdin"
     )
     group.add_argument("--base-url", metavar="URL", help="a server whose window has to suffice")
-    group.add_argument("--proxy", metavar="URL", default=PROXY, help=f"a running proxy ({PROXY})")
+    group.add_argument("--proxy", metavar="URL", help=f"a running proxy ({PROXY})")
     group.add_argument(
         "--from", dest="source", choices=stations.SOURCES, help="whose sessions are looked at"
     )
@@ -408,7 +409,9 @@ def list_watched(given: argparse.Namespace) -> list[Watched]:
         made.append(SessionFile(asked))
     if given.source in (None, "ullage"):
         made.append(OwnSession(asked._replace(store=given.store)))
-    made.append(ProxyPages(given.proxy.rstrip("/"), ask_page, whole=given.once))
+    proxy = ProxyPages((given.proxy or PROXY).rstrip("/"), ask_page, whole=given.once)
+    proxy.is_named = given.proxy is not None
+    made.append(proxy)
     if given.base_url is not None:
         need = stations.find_fullness
         made.append(ServedWindow(given.base_url, lambda: need(asked), time.monotonic))

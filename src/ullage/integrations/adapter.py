@@ -64,12 +64,14 @@ class Beside(TypedDict, total=False):
     """What a request holds beside its messages.
 
     `system` is the operator's text where the framework keeps it apart, `tools` are definitions in
-    the dialect, `pins` positions of messages. `reserve` are the tokens that the framework asks the
+    the dialect, `pins` positions of messages. `max_tokens` is lowered where there is no more room,
+    for frameworks that can be told. `reserve` are the tokens that the framework asks the
     model to answer at most (`find_output`), which cannot be lowered here: `Guard.prepare`.
     """
 
     system: str | None
     tools: Sequence[Any] | None
+    max_tokens: int | None
     reserve: int | None
     pins: Sequence[int]
 

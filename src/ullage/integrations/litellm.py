@@ -75,14 +75,15 @@ class LiteLLMGuard(CustomLogger):
         if getattr(call_type, "value", None) != "acompletion" or not kwargs.get("messages"):
             return None
         session, given = self.open(kwargs), kwargs["messages"]
-        beside: Any = {"tools": kwargs.get("tools"), "reserve": find_output(kwargs)}
+        beside: Any = {"tools": kwargs.get("tools"), "max_tokens": find_output(kwargs)}
         fitted = await session.afit(given, beside)
         self._sent.keep(kwargs["litellm_call_id"], SentRequest(session, fitted))
         again = {
             kwargs["model"]: kwargs["model"],
             **(kwargs.get("context_window_fallback_dict") or {}),
         }
-        return {**kwargs, "messages": fitted.messages, "context_window_fallback_dict": again}
+        made = {**kwargs, "messages": fitted.messages, "context_window_fallback_dict": again}
+        return _bound(made, fitted)
 
     async def async_post_call_success_deployment_hook(
         self, request_data: Any, response: Any, call_type: Any
@@ -106,5 +107,14 @@ class LiteLLMGuard(CustomLogger):
 
         async def replace(fitted: Fitted[Any]) -> None:
             sent.fitted.messages[:] = fitted.messages
+            _bound(request_data, fitted)
 
         await sent.session.aretry(replace, sent.fitted, exception, report=lambda answer: None)
+
+
+def _bound(kwargs: dict[str, Any], fitted: Fitted[Any]) -> dict[str, Any]:
+    """Return the keywords of a call with the answer bounded as the guard has it."""
+    for name in ("max_completion_tokens", "max_tokens"):
+        if kwargs.get(name) is not None:
+            kwargs[name] = fitted.view.prepared.max_tokens
+    return kwargs
