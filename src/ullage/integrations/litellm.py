@@ -83,7 +83,7 @@ class LiteLLMGuard(CustomLogger):
             **(kwargs.get("context_window_fallback_dict") or {}),
         }
         made = {**kwargs, "messages": fitted.messages, "context_window_fallback_dict": again}
-        return _bound(made, fitted)
+        return _lower_answer(made, fitted)
 
     async def async_post_call_success_deployment_hook(
         self, request_data: Any, response: Any, call_type: Any
@@ -107,12 +107,12 @@ class LiteLLMGuard(CustomLogger):
 
         async def replace(fitted: Fitted[Any]) -> None:
             sent.fitted.messages[:] = fitted.messages
-            _bound(request_data, fitted)
+            _lower_answer(request_data, fitted)
 
         await sent.session.aretry(replace, sent.fitted, exception, report=lambda answer: None)
 
 
-def _bound(kwargs: dict[str, Any], fitted: Fitted[Any]) -> dict[str, Any]:
+def _lower_answer(kwargs: dict[str, Any], fitted: Fitted[Any]) -> dict[str, Any]:
     """Return the keywords of a call with the answer bounded as the guard has it."""
     for name in ("max_completion_tokens", "max_tokens"):
         if kwargs.get(name) is not None:
