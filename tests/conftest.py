@@ -27,6 +27,12 @@ sys.dont_write_bytecode = False
 
 os.environ["ULLAGE_ALLOW_ROOT"] = "1"  # who runs the suite may be root, as in most containers
 
+PLACES: Final = (
+    *("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "ULLAGE_STORE"),
+    *("CODEX_HOME", "CLAUDE_CONFIG_DIR", "OPENCODE_DB"),
+)
+"""Variables that name folders and stores of whoever runs the tests."""
+
 pytest_plugins = ["tests.support.fixtures"]
 
 
@@ -72,7 +78,7 @@ def nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]
     settings = tmp_path_factory.mktemp("config") / "config.toml"
     settings.write_text("")
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"):
+        for name in PLACES:
             patch.delenv(name, raising=False)
         patch.setenv("XDG_CACHE_HOME", str(platformdirs.user_cache_path()))
         patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))

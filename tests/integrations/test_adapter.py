@@ -236,6 +236,7 @@ def test_the_output_that_a_framework_asks_for_stays_free():
         ((SimpleNamespace(max_output_tokens=64), {"max_tokens": 9}), 64),
         (({"num_predict": -1}, SimpleNamespace(max_tokens=7.0)), 7),
         (({"max_tokens": "many"},), None),
+        (({"max_tokens": True}, {"max_tokens": float("inf")}, {"max_tokens": 5}), 5),
     ],
 )
 def test_the_most_of_an_answer_is_found_by_the_names_of_frameworks(places: Any, found: int | None):

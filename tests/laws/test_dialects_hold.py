@@ -262,3 +262,27 @@ def test_a_guarded_conversation_replays_its_checkpoints(
         assert json.dumps(again) == json.dumps(first)
         assert dialect.faults(first) == []
         assert not [e for e in made if isinstance(e, ullage.events.Compacted)]
+
+
+def test_a_block_that_is_all_that_could_go_stays_where_the_target_is_out_of_reach() -> None:
+    image = {"type": "base64", "media_type": "image/gif", "data": "R0lGODlhAwAFAAAAACwAAAAAAwAFAAACAoRRADs="}  # fmt: skip  # noqa: E501 - a picture
+
+    def step(number: int, content: Any) -> list[dict[str, Any]]:
+        name = f"call_{number}"
+        call = {"type": "tool_use", "id": name, "name": "read_file", "input": {"path": "src/a.py"}}
+        result = {"type": "tool_result", "tool_use_id": name, "content": content}
+        return [
+            {"role": "assistant", "content": [call]},
+            {"role": "user", "content": [result]},
+        ]
+
+    history = [{"role": "user", "content": "-"}, *step(0, "ullage")]
+    history += [{"role": "user", "content": "12 passed, 0 failed"}]
+    history += [message for number in range(1, 9) for message in step(number, "ullage")]
+    history += [{"role": "user", "content": "and?"}]
+    history += step(9, [{"type": "text", "text": "-"}, {"type": "image", "source": image}])
+    given: dict[str, Any] = {"target_tokens": 945, "model": "gpt-4o", "dialect": "anthropic"}
+    first = ullage.compact(history, **given)
+    assert "12 passed" in str(first.messages[1])
+    assert first.after.high > 945
+    assert ullage.compact(first.messages, **given).messages == first.messages

@@ -82,6 +82,7 @@ def test_rows_are_drawn_for_the_width_that_the_terminal_got_meanwhile():
     async def steps(app: Top, pilot: Any) -> None:
         table = app.query_one(DataTable)
         wide = len(table.columns)
+        await pilot.press("j")
         await pilot.resize_terminal(40, 24)
         await pilot.pause(0.1)
         assert len(table.columns) < wide
@@ -94,7 +95,10 @@ def test_rows_are_drawn_for_the_width_that_the_terminal_got_meanwhile():
         await pilot.pause(0.1)
         assert len(table.columns) > wide
 
-    drive(Told([row("a", used=10, window=100, at=1.0)]), steps)
+        assert table.cursor_row == 1
+
+    rows = [row(name, used=10, window=100, at=at) for name, at in (("a", 1.0), ("b", 2.0))]
+    drive(Told(rows), steps)
 
 
 def drive(

@@ -64,6 +64,10 @@ OUTPUTS: Final = (
 on: it answers until its window is full (docs/servers.md)."""
 
 
+MOST: Final = 1e9
+"""Tokens that no answer has: what is above is no bound."""
+
+
 def find_output(*places: Any) -> int | None:
     """Return the most tokens of an answer that the first of several places names, None without one.
 
@@ -72,6 +76,6 @@ def find_output(*places: Any) -> int | None:
     for place in places:
         for name in OUTPUTS:
             found = place.get(name) if isinstance(place, Mapping) else getattr(place, name, None)
-            if isinstance(found, int | float) and found >= 1:
+            if type(found) in (int, float) and 1 <= found < MOST:
                 return int(found)
     return None

@@ -136,7 +136,7 @@ class Top(App[None]):
             mark = (" \u25b2" if self._reverse else " \u25bc") if column.name == self._sort else ""
             table.add_column(f"{column.name}{mark}", width=width, key=column.name)
 
-    def _draw_rows(self) -> None:
+    def _draw_rows(self, held: str | None = None) -> None:
         table: DataTable[Text] = self.query_one(DataTable)
         order = next(column.order for column in COLUMNS if column.name == self._sort)
         found = [row for row in self._rows if matches(row, self._words)]
@@ -147,7 +147,7 @@ class Top(App[None]):
         if same:
             self._update_cells(table, drawn)
         else:
-            held = self._find_key(table)
+            held = held or self._find_key(table)
             table.clear()
             for row in drawn:
                 table.add_row(*(column.write(row) for column in shown), key=row.key)
@@ -187,9 +187,10 @@ class Top(App[None]):
         self._redraw()
 
     def _redraw(self) -> None:
+        held = self._find_key(self.query_one(DataTable))
         self._make_columns()
         self._drawn = []
-        self._draw_rows()
+        self._draw_rows(held)
 
     # --- keys -----------------------------------------------------------------------------------
 

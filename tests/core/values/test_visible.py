@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from itertools import pairwise
 
-from ullage.core.values.visible import clean, clean_lines
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ullage.core.values.visible import JOINERS, clean, clean_lines
 
 FAMILY = "\U0001f469\u200d\U0001f469\u200d\U0001f467"
 PERSIAN = "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"
@@ -33,6 +37,14 @@ def test_what_is_seen_stays_as_it_is(text: str) -> None:
 )
 def test_what_hides_or_steers_is_an_escape(text: str, shown: str) -> None:
     assert clean(text) == shown
+
+
+@given(st.text("am\u0645\u094d\u0301\u200c\u200d\ufe0f\u034f\u202e\U0001f469 \x1b", max_size=30))
+def test_what_is_clean_stays_so_and_no_joiner_stands_behind_another(text: str) -> None:
+    shown = clean(text)
+    assert clean(shown) == shown
+    for before, one in pairwise(f" {shown}"):
+        assert one not in JOINERS or before not in f"{JOINERS} \u0301\u034f"
 
 
 def test_in_ascii_all_else_is_an_escape() -> None:

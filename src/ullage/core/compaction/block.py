@@ -417,5 +417,10 @@ def says_the_same(transcript: Transcript, script: Script) -> bool:
 
 def rewrites_block(transcript: Transcript, script: Script) -> bool:
     """Tell whether all that a script does is to write a block anew."""
+    return bool(script.inserts) and touches_block_alone(transcript, script)
+
+
+def touches_block_alone(transcript: Transcript, script: Script) -> bool:
+    """Tell whether all that a script does is to write a block anew, or to leave it out."""
     old = [transcript.messages[i] for i in script.drops]
-    return not script.clears and len(old) == 1 and bool(script.inserts) and summarises(old[0])
+    return not script.clears and len(old) == 1 and summarises(old[0])

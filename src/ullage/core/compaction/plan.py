@@ -218,7 +218,7 @@ def compact(
     edited = apply(transcript, script, codec)
     after = measured.of(edited.transcript, meter).count()
     reached = after.high <= order.target
-    vain = not reached and carried.rewrites_block(transcript, script)
+    vain = not reached and carried.touches_block_alone(transcript, script)
     if vain or after.high >= like.high:
         reason = "nothing_to_compact" if vain else "would_inflate"
         return replace(unchanged, reached=False, reason=reason)

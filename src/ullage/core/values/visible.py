@@ -41,13 +41,18 @@ def clean(text: object, *, ascii: bool = False) -> str:  # noqa: A002 - the name
 
 def is_joined(before: str, behind: str) -> bool:
     """Tell whether a joiner stands behind something that is seen, in a script that has joiners."""
-    seen = not (before.isspace() or hides(before) or is_blank(before))
+    seen = not (before.isspace() or hides(before) or is_blank(before) or is_accent(before))
     return seen and not (before.isascii() and (behind.isascii() or hides(behind)))
 
 
 def is_blank(character: str) -> bool:
     """Tell whether a character counts as a letter, a mark or a symbol, and shows nothing."""
     return character in BLANK or any(ord(character) in each for each in SELECTORS)
+
+
+def is_accent(character: str) -> bool:
+    """Tell whether a character is a mark of no script of its own, which stands on any letter."""
+    return unicodedata.name(character, "").startswith("COMBINING ")
 
 
 def hides(character: str) -> bool:

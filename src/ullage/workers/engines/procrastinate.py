@@ -51,6 +51,9 @@ LONGEST_NEWS: Final = 7_900
 """Bytes of one notification: PostgreSQL takes less than 8,000 (NOTIFY, "Parameters")."""
 
 CONNECTIONS: Final = 4
+HEARD_S: Final = 60.0
+"""Seconds of listening that make a failure one of its own; a try to connect takes less."""
+
 WAIT_S: Final = 5.0
 """Connections of a process beside the one that listens, and how long one of them is waited for."""
 
@@ -369,7 +372,7 @@ class ProcrastinateEngine:
     async def _hear(self) -> None:
         """Listen for as long as this is open; a connection that breaks is opened again.
 
-        An outage is told once: a try that fails at once belongs to the one before it.
+        An outage is told once: a try that fails soon belongs to the one before it.
         """
         clock, told = asyncio.get_running_loop().time, False
         while True:
@@ -377,7 +380,7 @@ class ProcrastinateEngine:
             try:
                 await self._connector.listen_notify(self._take_news, CHANNELS)
             except ConnectorException as error:
-                told = told and clock() - begun < WAIT_S
+                told = told and clock() - begun < HEARD_S
                 log.log(
                     logging.DEBUG if told else logging.WARNING,
                     "no news for a moment: %s",

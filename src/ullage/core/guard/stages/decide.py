@@ -119,6 +119,9 @@ def _find_due(setup: Setup, request: Request, measured: Measured) -> tuple[Due |
     bound, policy, replayed = measured.window.working_tokens, setup.policy, measured.replayed
     if bound is None or not policy.rungs:
         return None, False
+    total = measured.window.total_tokens
+    if request.reserves_all and request.reserve and total is not None:
+        bound = max(min(bound, total - room_needed(policy, request, total)), 1)
     count, known = measured.count, replayed.checkpoint
     high = count.high
     settled = known is not None and known.settles(replayed.read.prefixes[-1], bound, count.tokens)
@@ -131,14 +134,12 @@ def _find_due(setup: Setup, request: Request, measured: Measured) -> tuple[Due |
         deep, kept = _find_target(rung, measured, bound), known.kept_tokens if known else 0
         past = review_last(measured)
         target = choose_target(deep, count.tokens, kept, past, setup.prices)
-    total = measured.window.total_tokens
     if (request.max_tokens is not None or request.reserve) and total is not None:
         room = room_needed(policy, request, total)
         if high + room > total:
             rung = rung or min(policy.rungs, key=_at)
             most = total - room
-            within = min(bound, max(most, 1)) if request.reserve else bound
-            target = min(_find_target(rung, measured, within), most)
+            target = min(_find_target(rung, measured, bound), most)
     if rung is None:
         return None, ahead
     most = min(most, int(_find_middle(rung) * bound))
