@@ -76,6 +76,8 @@ def find_output(*places: Any) -> int | None:
     for place in places:
         for name in OUTPUTS:
             found = place.get(name) if isinstance(place, Mapping) else getattr(place, name, None)
-            if type(found) in (int, float) and 1 <= found < MOST:
+            if isinstance(found, bool) or not isinstance(found, int | float):
+                continue
+            if 1 <= found < MOST:
                 return int(found)
     return None
