@@ -338,6 +338,12 @@ def test_a_request_with_a_reserve_is_compacted_before_it_is_sent() -> None:
     made = first(world, Request(history, reserve=900, reserves_all=True))
     assert made.checkpoint is not None
     assert made.count.high + 900 <= 2_000
+    again = first(world, Request(history, reserve=900, reserves_all=True))
+    assert again.checkpoint is None
+    assert again.messages == made.messages
+    longer = first(world, Request([*history, *talk(24)[2:]], reserve=900, reserves_all=True))
+    assert longer.checkpoint is not None
+    assert longer.checkpoint.trigger != "model_switch"
 
 
 # --- media ----------------------------------------------------------------------------------------

@@ -119,13 +119,13 @@ def _find_due(setup: Setup, request: Request, measured: Measured) -> tuple[Due |
     bound, policy, replayed = measured.window.working_tokens, setup.policy, measured.replayed
     if bound is None or not policy.rungs:
         return None, False
-    total = measured.window.total_tokens
-    if request.reserves_all and request.reserve and total is not None:
-        bound = max(min(bound, total - room_needed(policy, request, total)), 1)
-    count, known = measured.count, replayed.checkpoint
+    count, known, total = measured.count, replayed.checkpoint, measured.window.total_tokens
     high = count.high
+    switched = known is not None and known.bound > bound
     settled = known is not None and known.settles(replayed.read.prefixes[-1], bound, count.tokens)
     settled = settled or _is_left_to_provider(request, policy, high, bound)
+    if request.reserves_all and request.reserve and total is not None:
+        bound = max(min(bound, total - room_needed(policy, request, total)), 1)
     rung = None if settled else policy.rung(high / bound)
     ahead = rung is not None and setup.background and _waits(policy, rung)
     rung = None if ahead or _may_shrink(setup, request, measured, rung) else rung
@@ -144,7 +144,7 @@ def _find_due(setup: Setup, request: Request, measured: Measured) -> tuple[Due |
         return None, ahead
     most = min(most, int(_find_middle(rung) * bound))
     trigger: Trigger = "preflight" if high >= policy.thresholds.critical * bound else "pressure"
-    if known is not None and known.bound > bound:
+    if switched:
         trigger = "model_switch"
     due = _of(policy, rung, max(target, 1))
     return replace(due, trigger=trigger, waits=True, most=most), ahead
