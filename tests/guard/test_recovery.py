@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -389,18 +388,6 @@ def test_a_reserve_that_is_no_number_of_tokens_is_refused(runtime, given) -> Non
     guard = ullage.Guard(MODEL, runtime=runtime)
     with pytest.raises(ullage.ConfigurationError, match="reserve is a number of tokens from 0 on"):
         guard.prepare(log_of(1), reserve=given)
-
-
-def test_what_the_guard_sees_to_itself_is_no_warning(
-    runtime: Runtime, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    history = log_of(8)
-    window = int(int(ullage.count(history, model=MODEL)) / 0.7)
-    for policy in ("ladder", "off"):
-        ullage.Guard(MODEL, window=window, policy=policy, runtime=runtime).prepare(history)
-    levels = [r.levelno for r in caplog.records if "Context window at" in r.getMessage()]
-    assert levels == [logging.INFO, logging.WARNING]
 
 
 def test_a_listeners_fault_is_logged_and_costs_no_answer(

@@ -347,7 +347,7 @@ class Driver:
 def _log_event(event: Event) -> None:
     """Log what somebody should know of, where nobody listens."""
     if isinstance(event, Notice):
-        log.log(logging.INFO if event.routine else logging.WARNING, "%s", event.text)
+        log.warning("%s", event.text)
     elif isinstance(event, Compacted):
         made = event.checkpoint
         sizes = f"{made.tokens_before:,} -> {made.tokens_after:,} tokens"

@@ -104,10 +104,9 @@ class Repaired:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A sentence for people. What is `routine` the guard sees to by itself: nobody need act."""
+    """A sentence for people."""
 
     text: str
-    routine: bool = False
 
 
 @dataclass(frozen=True, slots=True)

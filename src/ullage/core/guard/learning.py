@@ -176,8 +176,7 @@ def show(
     shown, due = conversation.shown.after(found, name, setup.policy.thresholds)
     events: list[Event] = [ContextPressure(found, shown.tier, phase)]
     if due:
-        text = f"{found.notice()}. {LOOK}{propose_dry_run(setup.model, found)}"
-        events.append(Notice(text, routine=bool(setup.policy.rungs)))
+        events.append(Notice(f"{found.notice()}. {LOOK}{propose_dry_run(setup.model, found)}"))
     if shown != conversation.shown:
         conversation = replace(conversation, shown=shown)
     return conversation, tuple(events)
