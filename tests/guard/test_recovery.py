@@ -383,6 +383,26 @@ def test_a_quoted_refusal_teaches_no_output(runtime, quote: str) -> None:
     assert not runtime.outputs
 
 
+VLLM = (
+    "'max_tokens' or 'max_completion_tokens' is too large: {}. This model's maximum context length "
+    "is {} tokens and your request has {} input tokens ({} > {} - {})."
+)
+
+
+@pytest.mark.parametrize("wording", [VLLM, VLLM.replace(": {}.", " here ({}).")])
+def test_a_refusal_that_names_no_output_is_read_by_what_the_program_told(runtime, wording) -> None:
+    guard = ullage.Guard("m", window=8_000, base_url="http://127.0.0.1:1/v1", runtime=runtime)
+    history = [*log_of(1), {"role": "user", "content": "and so on it goes. " * 500}]
+    history += [{"role": "assistant", "content": "so it does"}, {"role": "user", "content": "on"}]
+    view = guard.prepare(history, reserve=6_000)
+    size = view.prepared.count.tokens
+    assert view.prepared.checkpoint is None
+    error = RuntimeError(wording.format(6_000, 8_000, size, 6_000, 8_000, size))
+    again = guard.port.retry(view, read_trouble(error))
+    assert again is not None
+    assert again.prepared.count.high + 6_000 <= 8_000
+
+
 @pytest.mark.parametrize("given", [-1, 2.5, "many", True])
 def test_a_reserve_that_is_no_number_of_tokens_is_refused(runtime, given) -> None:
     guard = ullage.Guard(MODEL, runtime=runtime)

@@ -266,7 +266,7 @@ class Port(Unpicklable):
             self.doubt_server()
         from ullage.core.guard import recovery
 
-        sent, kind = view.prepared, view.request.doubt(found.kind)
+        sent, kind = view.prepared, _read_kind(view.request, found)
         if kind.kind in ("input", "total"):
             yield Say(Refused(kind, "upstream", self.model or ""))
         trigger: Trigger = "overflow_recovery"
@@ -501,3 +501,11 @@ def _add_recovery(view: View, again: View) -> View:
     made = again.prepared.checkpoint
     stored = (made,) if made is not None and made.trigger in RECOVERY else ()
     return replace(again, recoveries=(*view.recoveries, *stored))
+
+
+def _read_kind(request: Request, found: Trouble) -> ErrorKind:
+    """Return what a failure means for a request: the output that was told may be left unsaid."""
+    kind = request.doubt(found.kind)
+    if kind.kind != "total" or kind.output_tokens or not request.reserve:
+        return kind
+    return replace(kind, output_tokens=request.reserve)

@@ -337,7 +337,8 @@ _TOTALS: Final = (
     ),
     _row(
         "total",
-        r"OUTPUT.{0,40}too large.{0,60}WINDOW is {limit} tokens and your request has {input}",
+        r"OUTPUT.{0,40}too large(?:: {output})?.{0,60}WINDOW is {limit} tokens and your request "
+        r"has {input}",
         "'max_tokens' or 'max_completion_tokens' is too large: 8000. This model's maximum context "
         "length is 4096 tokens and your request has 2778 input tokens (8000 > 4096 - 2778).",
     ),
