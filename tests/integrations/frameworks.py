@@ -56,7 +56,8 @@ ROWS: Final[Mapping[str, Row]] = {
         "litellm",
         "`CustomLogger`",
         "The synchronous `completion` calls no hook: use `acompletion`, a `Router`, or "
-        f"`ullage.wrap(litellm)`. {LATER}",
+        "`ullage.wrap(litellm)`. A `Router` sends nothing again: where LiteLLM adds output unsaid, "
+        f"its first refusal reaches you. {LATER}",
         same=False,
     ),
     "openai_agents": Row("OpenAI Agents SDK", "openai-agents", "`Model`, wrapped, and a `Session`"),

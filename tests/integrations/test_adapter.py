@@ -236,6 +236,7 @@ def test_the_output_that_a_framework_asks_for_stays_free():
         ((SimpleNamespace(max_output_tokens=64), {"max_tokens": 9}), 64),
         (({"num_predict": -1}, SimpleNamespace(max_tokens=7.0)), 7),
         (({"max_tokens": "many"},), None),
+        (({"num_predict": 900, "max_new_tokens": 4_096},), None),
         (({"max_tokens": True}, {"max_tokens": float("inf")}, {"max_tokens": 5}), 5),
     ],
 )

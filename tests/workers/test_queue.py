@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable
 from contextlib import closing
@@ -12,6 +13,7 @@ import psycopg
 import pytest
 
 from tests.agent.thinking import Thinking
+from tests.support import postgres
 from tests.support.waiting import eventually
 from tests.workers.crew import across
 from tests.workers.hands import make_agent, make_worker
@@ -297,3 +299,28 @@ def test_a_database_that_gives_no_answer_is_away(
             with pytest.raises(StoreError, match=r"it gave no answer in 0\.3 s"):
                 queue.find("none")
         assert queue.find("none") is None
+
+
+@pytest.mark.slow
+def test_an_outage_of_the_database_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    try:
+        installation = postgres.obtain()
+    except ConfigurationError as error:
+        pytest.skip(str(error))
+
+    async def listen(server: postgres.Server) -> None:
+        engine = ProcrastinateEngine(server.created())
+        try:
+            async with engine.listen("1") as news:
+                assert await anext(news) is None
+                server.stop()
+                await asyncio.sleep(3)
+        finally:
+            await engine.aclose()
+
+    with postgres.Server(installation) as server, caplog.at_level(logging.DEBUG):
+        asyncio.run(listen(server))
+    told = [r.levelno for r in caplog.records if r.getMessage().startswith("no news")]
+    assert told[0] == logging.WARNING
+    assert len(told) > 1
+    assert set(told[1:]) == {logging.DEBUG}

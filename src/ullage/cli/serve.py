@@ -319,6 +319,7 @@ def clients(root: str) -> list[tuple[str, str]]:
 
 
 MOST_PORT: Final = 65_535
+"""The last port of TCP (RFC 9293, 3.1: sixteen bits)."""
 
 
 def bind_socket(host: str, port: int, option: str = "--port") -> socket.socket:
@@ -328,14 +329,17 @@ def bind_socket(host: str, port: int, option: str = "--port") -> socket.socket:
     """
     host = host.strip("[]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    said = f"cannot listen on {host}, port {port}"
-    fix = f"choose another by {option}, 0 for a free one"
-    if not 0 <= port <= MOST_PORT:
-        raise ConfigurationError(f"{said} (the last one is {MOST_PORT}): {fix}")
-    try:
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
-    except OSError as error:
-        raise ConfigurationError(f"{said} ({error.strerror or error}): {fix}") from error
+    cause: OSError | None = None
+    if 0 <= port <= MOST_PORT:
+        try:
+            return socket.create_server((host, port), family=family, backlog=BACKLOG)
+        except OSError as error:
+            cause = error
+    why = f"ports are 0 to {MOST_PORT}" if cause is None else cause.strerror or cause
+    raise ConfigurationError(
+        f"cannot listen on {host}, port {port} ({why}): choose another by {option}, 0 for a free "
+        "one"
+    ) from cause
 
 
 class Ending(Protocol):

@@ -243,14 +243,16 @@ def judge_reports(reports: Sequence[CallLine]) -> str | None:
 class ProxyPages:
     """A running proxy: its counter of silent cuts, and conversations over their window.
 
-    One that nobody named may be missing.
+    One that is not `named` may be missing.
     """
 
     missed = ""
-    is_named = False
 
-    def __init__(self, url: str, ask: Callable[[str], str | None], *, whole: bool) -> None:
+    def __init__(
+        self, url: str, ask: Callable[[str], str | None], *, whole: bool, named: bool = True
+    ) -> None:
         self._url = url
+        self._named = named
         self._ask = ask
         self._cuts: float | None = 0.0 if whole else None
         self._over: set[str] = set()
@@ -258,7 +260,7 @@ class ProxyPages:
     def look(self) -> Iterator[Finding]:
         """Yield what the counter counted since the last look, and what does not fit."""
         text = self._ask(f"{self._url}/metrics")
-        away = text is None and self.is_named
+        away = text is None and self._named
         self.missed = f"the proxy {self._url} does not answer" if away else ""
         if text is None:
             return
@@ -409,9 +411,8 @@ def list_watched(given: argparse.Namespace) -> list[Watched]:
         made.append(SessionFile(asked))
     if given.source in (None, "ullage"):
         made.append(OwnSession(asked._replace(store=given.store)))
-    proxy = ProxyPages((given.proxy or PROXY).rstrip("/"), ask_page, whole=given.once)
-    proxy.is_named = given.proxy is not None
-    made.append(proxy)
+    url, named = (given.proxy or PROXY).rstrip("/"), given.proxy is not None
+    made.append(ProxyPages(url, ask_page, whole=given.once, named=named))
     if given.base_url is not None:
         need = stations.find_fullness
         made.append(ServedWindow(given.base_url, lambda: need(asked), time.monotonic))

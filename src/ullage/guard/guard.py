@@ -319,7 +319,7 @@ class ServerFields(TypedDict, total=False):
 
     `reserve` are tokens of output that whoever sends asks for by itself, and that nobody can lower:
     they stay free where the server refuses a prompt without room for them, as providers do, or has
-    once; else as far as there is room above the critical pressure.
+    in the last hour; else as far as there is room above the critical pressure.
     """
 
     context_management: Any

@@ -464,8 +464,9 @@ class Port(Unpicklable):
         named = kind.kind == "total" and kind.certainty == "certain"
         if not asked or not named or request.max_tokens is not None:
             return request
-        runtime, unsaid = self.driver.runtime, asked if asked > request.reserve else 0
-        runtime.outputs[self.driver.question.own_key] = unsaid, runtime.now()
+        runtime, question = self.driver.runtime, self.driver.question
+        unsaid = asked if asked > request.reserve else 0
+        runtime.outputs[question.own_key] = unsaid, runtime.now()
         return replace(request, reserve=max(asked, request.reserve), reserves_all=True)
 
     def _note_law(self, law: Law) -> None:

@@ -161,21 +161,17 @@ def _describe(model: Any) -> dict[str, Any]:
         name
         for layer in layers
         for name in getattr(type(layer), "model_fields", ())
-        if name.endswith("api_key")
+        if name.endswith("api_key") and getattr(layer, name, None)
     }
+    client: Any = find("root_client")  # OpenAI's, with what the environment says
+    url = getattr(client, "base_url", None)
+    told = find("openai_api_base", "anthropic_api_url", "base_url")
     return {
         "model": find("model_name", "model"),
-        "base_url": find("openai_api_base", "anthropic_api_url", "base_url") or _find_url(model),
-        "api_key": find(*sorted(keys)),
+        "base_url": told or (None if url is None else str(url)),
+        "api_key": find(*keys) if len(keys) == 1 else getattr(client, "api_key", None),
         "window": find("num_ctx"),
     }
-
-
-def _find_url(model: Any) -> str | None:
-    """Return the address that a model's client settled on, which may be the environment's."""
-    clients = (getattr(layer, "root_client", None) for layer in _list_layers(model))
-    found = (getattr(client, "base_url", None) for client in clients)
-    return next((str(url) for url in found if url is not None), None)
 
 
 def _report(answer: lc.ModelResponse[Any]) -> Any:

@@ -57,12 +57,10 @@ def report_gemini(prompt: int, answer: int, cached: int = 0) -> dict[str, Any]:
     }
 
 
-OUTPUTS: Final = (
-    "max_completion_tokens", "max_output_tokens", "max_tokens", "maxTokens", "max_new_tokens",
-)  # fmt: skip
-"""What frameworks call the most tokens of an answer. Ollama's `num_predict` is none that it insists
-on: it answers until its window is full (docs/servers.md)."""
-
+OUTPUTS: Final = ("max_completion_tokens", "max_output_tokens", "max_tokens", "maxTokens")
+"""What frameworks call the most tokens of an answer. Ollama's `num_predict` and `max_new_tokens` of
+models in the process are left out: no refusal of a prompt for them is known, and what stays free
+for them is lost to the conversation."""
 
 MOST: Final = 1e9
 """Tokens that no answer has: what is above is no bound."""

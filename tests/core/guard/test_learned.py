@@ -40,6 +40,15 @@ def prepare(world: World, history: list[Any], given: Any, **more: Any) -> Prepar
     return world.drive(machine.prepare(given, Request(history, **more)))
 
 
+def test_what_an_earlier_ullage_kept_of_other_tools_is_read() -> None:
+    data = json.loads(json.dumps(WHOLE.to_dict()))
+    data["calibration"]["others"] = [[7, 3.5]]
+    data["calibration"]["outside"] = [40, 55.5]
+    read = Learned.from_dict(data).calibration
+    assert read is not None
+    assert (read.outside, read.others) == (Outside(40, 55.5), (Outside(7, 3.5),))
+
+
 @pytest.mark.parametrize("found", [NOTHING, WHOLE, Learned(replace(CALIBRATION, outside=None))])
 def test_what_is_known_of_a_model_survives_json_in_its_conversation(found: Learned) -> None:
     kept = Conversation("s", "p", learned=found, suspect=(4096, 9.5))

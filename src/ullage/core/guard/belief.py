@@ -214,8 +214,9 @@ def is_about(sent: Prepared, error: ErrorKind) -> bool:
 
 def _find_output(sent: Prepared, error: ErrorKind) -> int:
     """Return the output that a refusal names, 0 where the size beside it is not that of `sent`."""
-    plain = replace(error, limit=None)
-    return error.output_tokens or 0 if _is_plausible(sent, plain) else 0
+    if not _is_plausible(sent, replace(error, limit=None)):
+        return 0
+    return error.output_tokens or 0
 
 
 def _is_plausible(sent: Prepared, error: ErrorKind) -> bool:

@@ -14,7 +14,7 @@ from ullage.core.tokens.claim import LEARNED, Claim, acceptable
 from ullage.core.values.frozen import alter, list_fields, replace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ullage.core.dialects.families import Law
     from ullage.core.tokens.counting import Meter
@@ -85,14 +85,20 @@ def read_calibration(data: Mapping[str, Any]) -> Calibration | None:
     outside, spread = data["outside"], data.get("spread")
     read = Calibration(
         float(data["ratio"]),
-        None if outside is None else Outside(int(outside[0]), float(outside[1])),
+        None if outside is None else _read_outside(outside),
         float(data["error"]),
         int(data["seen"]),
         spread and Variances(*map(float, spread)),
-        tuple([Outside(int(n), float(own), int(seen)) for n, own, seen in data.get("others", ())]),
+        tuple([_read_outside(each) for each in data.get("others", ())]),
     )
     told = data.get("last") is None or read.error <= NARROWEST
     return read if read.is_sane and told else None
+
+
+def _read_outside(held: Sequence[Any]) -> Outside:
+    """Read what stands outside; an earlier ullage wrote nothing of how many requests told it."""
+    counted, tokens, *seen = held
+    return Outside(int(counted), float(tokens), *map(int, seen))
 
 
 def calibrate_meter(meter: Meter, learned: Calibration | None) -> Meter:

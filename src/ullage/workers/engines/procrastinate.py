@@ -51,11 +51,11 @@ LONGEST_NEWS: Final = 7_900
 """Bytes of one notification: PostgreSQL takes less than 8,000 (NOTIFY, "Parameters")."""
 
 CONNECTIONS: Final = 4
-HEARD_S: Final = 60.0
-"""Seconds of listening that make a failure one of its own; a try to connect takes less."""
-
 WAIT_S: Final = 5.0
 """Connections of a process beside the one that listens, and how long one of them is waited for."""
+
+HEARD_S: Final = 60.0
+"""Seconds of listening that make a failure one of its own; a try to connect takes less."""
 
 VERSION: Final = "ullage jobs 1"
 """What the schema's comment says; another one is of another ullage."""
