@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.guard.learned import NOTHING, Learned, read_calibration
 from ullage.core.tokens.calibration import Calibration, learn
+from ullage.core.tokens.images import AGREED
 from ullage.core.values.frozen import replace
 from ullage.json_file import JsonFile
 
@@ -130,6 +131,9 @@ class Lessons:
     def _is_news(self, key: str, taught: Calibration) -> bool:
         """Tell whether a calibration is worth writing down: it was repeated, and says more."""
         before = self._entries().get(key, NOTHING).calibration
+        image = taught.image
+        if image is not None and image.seen >= AGREED and (before is None or before.image != image):
+            return True
         if taught.seen < REPEATED:
             return False
         if before is None or taught.seen >= 2 * before.seen:

@@ -16,6 +16,7 @@ from ullage.core.messages.transcript import asks
 from ullage.core.tokens.calibration import ENOUGH, SANE
 from ullage.core.tokens.claim import SMALLEST, UNNAMED, Claim, Grounds
 from ullage.core.tokens.counting import STRANGE, medium
+from ullage.core.tokens.images import find_doubt
 from ullage.core.tokens.truncation import (
     JITTER,
     SLACK_ESTIMATED,
@@ -58,14 +59,15 @@ def find_range(sent: Prepared, meter: Meter, reported: int) -> ReportRange:
     matters.
     """
     low, (_, high) = sent.count.low, _edges(sent)
+    doubt = ceil(sent.measured.scale.high * _doubt_images(sent, meter)[1])
     anchor, exact = sent.measured.anchor, sent.count.basis == "exact"
     counted = anchor is not None and anchor.raw == sent.measured.raw()
-    around = partial(ReportRange.around, low, high, exact=exact, counted=counted)
+    around = partial(ReportRange.around, low, high + doubt, exact=exact, counted=counted)
     found = around()
     if reported >= found.least:
         if anchor is None or counted or holds_thoughts(sent.sent):
             return found
-        return replace(found, before=anchor.tokens, reach=sent.count.high)
+        return replace(found, before=anchor.tokens, reach=sent.count.high + doubt)
     if anchor is not None and not counted:
         return around(lawful=_count_unsettled(sent, meter))
     return around(lawful=count_reasoning(sent, meter) + sent.measured.outside().best)
@@ -81,14 +83,23 @@ def fits_growth(sent: Prepared, meter: Meter, reported: int) -> Literal["yes", "
     came = sent.measured.raw().best - (0 if base is None else base[1])
     if base is None or came < 0:
         return "yes"
+    below, above = _doubt_images(sent, meter)
     steepest = max(scale.high * (1 + SLACK_ESTIMATED), SPREAD * base[0] / max(base[1], 1))
-    if reported > base[0] + ceil(came * steepest) + SLACK_GROWN:
+    if reported > base[0] + ceil((came + above) * steepest) + SLACK_GROWN:
         return "more"
-    least = base[0] + floor(came * scale.low / 2) - JITTER
+    least = base[0] + floor(max(came - below, 0) * scale.low / 2) - JITTER
     if reported >= least:
         return "yes"
     lawful = (1 + SLACK_ESTIMATED) * _count_unsettled(sent, meter)
     return "yes" if reported >= least - lawful else "less"
+
+
+def _doubt_images(sent: Prepared, meter: Meter) -> tuple[int, int]:
+    """Return by how many counter tokens the images may be off that came since the last report."""
+    if not sent.sent.measure_media().images:
+        return 0, 0
+    begun = sent.conversation.covered if sent.measured.anchor is not None else 0
+    return find_doubt(sent.sent.messages[begun:], meter.framing.image)
 
 
 def _count_unsettled(sent: Prepared, meter: Meter) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.tokens.calibration import NARROWEST, Calibration, Outside, Variances
 from ullage.core.tokens.claim import LEARNED, Claim, acceptable
+from ullage.core.tokens.images import make_rule, restore_image
 from ullage.core.values.frozen import alter, list_fields, replace
 
 if TYPE_CHECKING:
@@ -35,12 +36,11 @@ class Learned:
 
     def merge(self, other: Learned) -> Learned:
         """Return what either knows: of two calibrations the one that more reports made."""
-        mine, theirs = self.calibration, other.calibration
-        better = theirs is not None and theirs.seen > (mine.seen if mine is not None else 0)
+        held = _merge_calibrations(self.calibration, other.calibration)
         laws = self.laws | other.laws
-        if not better and laws == self.laws:
+        if held is self.calibration and laws == self.laws:
             return self
-        return replace(self, calibration=theirs if better else mine, laws=laws)
+        return replace(self, calibration=held, laws=laws)
 
     def keep_events(self, claims: Iterable[Claim], now: float) -> Learned:
         """Return this with the events among claims of a window, as of `now`."""
@@ -76,6 +76,14 @@ class Learned:
 NOTHING: Final = Learned()
 
 
+def _merge_calibrations(mine: Calibration | None, theirs: Calibration | None) -> Calibration | None:
+    """Return the calibration that more reports made, and what either knows of images."""
+    if mine is None or theirs is None:
+        return mine or theirs
+    more, less = (theirs, mine) if theirs.seen > mine.seen else (mine, theirs)
+    return replace(more, image=less.image) if more.image is None and less.image else more
+
+
 def read_calibration(data: Mapping[str, Any]) -> Calibration | None:
     """Read a calibration from plain data; None for one that no reports can have taught.
 
@@ -90,6 +98,7 @@ def read_calibration(data: Mapping[str, Any]) -> Calibration | None:
         int(data["seen"]),
         spread and Variances(*map(float, spread)),
         tuple([_read_outside(each) for each in data.get("others", ())]),
+        restore_image(data.get("image")),
     )
     told = data.get("last") is None or read.error <= NARROWEST
     return read if read.is_sane and told else None
@@ -102,8 +111,13 @@ def _read_outside(held: Sequence[Any]) -> Outside:
 
 
 def calibrate_meter(meter: Meter, learned: Calibration | None) -> Meter:
-    """Return a meter by what reports taught; an exact one needs no lesson."""
-    if meter.basis == "exact" or learned is None or not learned.seen:
+    """Return a meter by what reports taught: an exact one needs to be told of images alone."""
+    if learned is None:
+        return meter
+    image = make_rule(learned.image, meter.framing.image)
+    if image is not meter.framing.image:
+        meter = replace(meter, framing=replace(meter.framing, image=image))
+    if meter.basis == "exact" or not learned.seen:
         return meter
     known = {"scale": learned.scale, "outside": learned.counted_outside, "basis": "calibrated"}
     return alter(meter, **known)

@@ -19,11 +19,13 @@ from ullage.core.guard.belief import (
     note_odd,
 )
 from ullage.core.guard.events import Answered, ContextPressure, Event, Notice, TruncationDetected
+from ullage.core.guard.learned import calibrate_meter
 from ullage.core.guard.warmth import find_bust, note_warmth
 from ullage.core.messages.thoughts import holds_thoughts
 from ullage.core.tokens.calibration import ReportedSize, learn
 from ullage.core.tokens.cost import cost
 from ullage.core.tokens.gauge import Assessment, assess
+from ullage.core.tokens.images import is_learnable, read_image
 from ullage.core.tokens.truncation import detect, finish_reason, is_edited_by_server
 from ullage.core.values.frozen import replace
 
@@ -33,7 +35,8 @@ if TYPE_CHECKING:
     from ullage.core.guard.learned import Learned
     from ullage.core.guard.request import Prepared, Setup
     from ullage.core.tokens.claim import Claim
-    from ullage.core.tokens.counting import Measure
+    from ullage.core.tokens.counting import Meter
+    from ullage.core.tokens.images import SeenImage
     from ullage.core.tokens.truncation import Truncation
 
 
@@ -65,11 +68,14 @@ def observe(setup: Setup, sent: Prepared, report: Any) -> Observation:
     if usage is None or usage.prompt_tokens == 0:
         return Observation(None, sent.assessment, sent.conversation)
     seen = _read_report(setup, sent, usage, report)
-    conversation = replace(
-        seen.conversation,
-        learned=_learn(setup, sent, seen),
-        warm=note_warmth(setup, sent, usage),
-    )
+    learned = _learn(setup, sent, seen)
+    conversation = seen.conversation
+    if seen.reading is not None and seen.reading.image is not None:
+        meter = calibrate_meter(setup.meter, learned.calibration)
+        measured = sent.measured.of(sent.sent, meter)  # the report says what its images took
+        conversation = conversation.with_report(usage.prompt_tokens, measured, sent.sent)
+    warm = note_warmth(setup, sent, usage)
+    conversation = replace(conversation, learned=learned, warm=warm)
     events = (*seen.events, *find_bust(setup, sent, usage))
     return replace(seen, conversation=conversation, events=events)
 
@@ -134,7 +140,7 @@ def _believe(setup: Setup, sent: Prepared, usage: Usage) -> Observation:
     reported = usage.prompt_tokens
     found = _assess(setup, sent, usage)
     conversation = sent.conversation.with_report(reported, sent.measured, sent.sent)
-    made, measured = sent.checkpoint, sent.measured
+    made = sent.checkpoint
     conversation, told = show(setup, made or sent.replayed, conversation, found, "reported")
     teaches = is_whole(sent, setup.meter, reported)
     answer = make_answer(sent, reported)
@@ -142,20 +148,33 @@ def _believe(setup: Setup, sent: Prepared, usage: Usage) -> Observation:
         usage,
         found,
         conversation,
-        make_reading(measured, reported) if teaches else None,
+        make_reading(setup.meter, sent, reported) if teaches else None,
         made.with_usage(usage) if made is not None else None,
         () if answer is None else (answer,),
         told,
     )
 
 
-def make_reading(measured: Measure, reported: int) -> ReportedSize:
+def make_reading(meter: Meter, sent: Prepared, reported: int) -> ReportedSize:
     """Return a report of what was measured, beside the one that it rests on."""
+    measured = sent.measured
     content, anchor = measured.total.best, measured.anchor
     before = None
     if anchor is not None:
         before = anchor.tokens, content - (measured.raw().best - anchor.raw.best)
-    return ReportedSize(reported, content, measured.fixed.best, before)
+    image = _read_image(meter, sent, reported)
+    return ReportedSize(reported, content, measured.fixed.best, before, image)
+
+
+def _read_image(meter: Meter, sent: Prepared, reported: int) -> SeenImage | None:
+    """Return what an image took, where some came of which nothing is published."""
+    measured, rule = sent.measured, meter.framing.image
+    if not is_learnable(rule) or not sent.sent.measure_media().images:
+        return None
+    begun, anchor = sent.conversation.covered, measured.anchor
+    if anchor is None or anchor.raw == measured.raw():  # the server counted: that tells no image
+        begun, measured = 0, replace(measured, anchor=None)
+    return read_image(measured, sent.sent.messages[begun:], rule, reported)
 
 
 def _report_cut(sent: Prepared, cut: Truncation) -> tuple[Event, ...]:

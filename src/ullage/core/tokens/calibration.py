@@ -3,8 +3,9 @@
 A server's prompt is taken as two parts: the messages, with a ratio of reported to counted tokens,
 and what stands outside them (system text, tools, the template's opening). The first report of a
 conversation tells both together, each later one what came since. Both are weighed by what they can
-tell, as a Kalman filter does: words of one conversation are off the ratio by some share. It keeps
-no readings and knows no server.
+tell, as a Kalman filter does: words of one conversation are off the ratio by some share. A report
+behind images of which nothing is published tells what they take (`core.tokens.images`), and not
+the ratio. It keeps no readings and knows no server.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from ullage.core.tokens.counting import Scale
+from ullage.core.tokens.images import SeenImage, learn_image
 from ullage.core.values.frozen import list_fields, replace
 
 SANE: Final = (0.3, 5.0)
@@ -76,13 +78,15 @@ class ReportedSize:
     """One report: prompt tokens as reported, and what was counted for messages and the rest.
 
     `before` are the reported tokens and the counted ones of the messages of the report before, of
-    which this is the same conversation, beside the same rest; None for a first one.
+    which this is the same conversation, beside the same rest; None for a first one. `image` is what
+    an image took, where some came that no published rule sizes.
     """
 
     reported: int
     content: int
     fixed: int
     before: tuple[int, int] | None = None
+    image: SeenImage | None = None
 
 
 class Outside(NamedTuple):
@@ -110,7 +114,7 @@ class Calibration:
 
     `outside` holds for one set of tools and system text, `others` for the sets met last beside it;
     as long as the ratio is not known well they may be less than nothing. `error` is a share of the
-    reported size. With no reading `seen`, the ratio is a guess.
+    reported size. With no reading `seen`, the ratio is a guess. `image` is what images took.
     """
 
     ratio: float
@@ -119,6 +123,7 @@ class Calibration:
     seen: int = 0
     spread: Variances | None = None
     others: tuple[Outside, ...] = ()
+    image: SeenImage | None = None
 
     @property
     def scale(self) -> Scale:
@@ -174,17 +179,24 @@ def learn(held: Calibration | None, reading: ReportedSize) -> Calibration | None
 
     Never pass a reading of a truncated, aborted or server-edited call.
     """
+    if reading.image is not None:
+        known = held or Calibration(1.0)
+        image = learn_image(known.image, reading.image)
+        return known if image == known.image else replace(known, image=image)
     counted = reading.content + reading.fixed
     whole = reading.reported / counted if counted else 0.0
     if not _is_possible(reading):
         return held
     most = LIKELY[1] if reading.content < LONG else SANE[1]
     told = reading.before is None and reading.content >= ENOUGH and LIKELY[0] <= whole <= most
-    known = held or Calibration(whole if told else 1.0)
+    known = held or Calibration(1.0)
+    if not known.seen and known.spread is None:
+        known = replace(known, ratio=whole if told else 1.0)
     expected = known.predict(reading.content, reading.fixed)
     missed = abs(expected / reading.reported - 1)
     if missed > LOST < known.error:
-        return learn(None, replace(reading, before=None))
+        anew = learn(None, replace(reading, before=None))
+        return anew and replace(anew, image=known.image)
     made = _follow(_make_ready(known, reading), reading)
     if known.outside is not None and known.is_of_others(reading.fixed):
         made = _tell_apart(known, made, goes_on=reading.before is not None)
