@@ -17,7 +17,8 @@ from ullage.core.compaction.block import Carried, gather, write_block
 from ullage.core.compaction.plan import Order
 from ullage.core.compaction.score import SaidScore
 from ullage.core.facts.sheet import parse
-from ullage.core.summary.record import SECTIONS, Line, render
+from ullage.core.summary.headings import SECTIONS
+from ullage.core.summary.record import Line, render
 
 COUNT = WordCounter().count
 

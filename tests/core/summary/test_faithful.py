@@ -7,7 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ullage.core.summary.faithful import LABEL, Source, check_lines, source, stems_of, unfaithful
-from ullage.core.summary.record import SECTIONS, Line, clean, parse, render
+from ullage.core.summary.headings import SECTIONS
+from ullage.core.summary.record import Line, clean, parse, render
 
 SPOKEN = (
     "Please fix src/pump/valve.py, see https://bugs.example/7?id=3 and INC-4431.",

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ullage.core.messages.transcript import SUMMARY_MARK, Message, Part, summarises
+from ullage.core.summary.headings import ASKED, NAMES, OTHER, SECTIONS
 from ullage.core.summary.record import (
     LONGEST,
     MOST_LINES,
-    SECTIONS,
     Line,
     clean,
     parse,
@@ -153,22 +153,71 @@ def test_the_canonical_form_reads_back_as_what_it_was_made_from(text: str) -> No
 
 
 FOREIGN = {
-    "German": "**Ziel**\n- den Keller leeren\n**Erledigt**\n- drei Fässer\n**Danach**\n- der Rest",
+    "German": "**Ziel**\n- den Keller leeren\n**Erledigt**\n- drei Fässer\n**Offen**\n- der Rest",
     "Chinese": "目标\uff1a\n- 清空地窖\n已完成\uff1a\n- 三个桶\n下一步\uff1a\n- 其余",
-    "Japanese": "## 目標\n地下室を空にする\n## 完了\n樽三つ\n## 次\n残り",
+    "Japanese": "## 目標\n地下室を空にする\n## 完了\n樽三つ\n## 次の手順\n樽の残り",
 }
 
 
 @pytest.mark.parametrize("language", FOREIGN)
-def test_headings_of_another_language_are_told_by_their_shape(language: str):
+def test_headings_of_another_language_are_known(language: str):
     lines = parse(FOREIGN[language])
     assert [line.section for line in lines] == ["Goal", "Done", "Next steps"]
     assert parse(render(lines)) == lines
 
 
+def test_no_two_languages_call_a_heading_otherwise():
+    assert set(NAMES.values()) == set(SECTIONS)
+    assert all(name == name.casefold().strip() for name in NAMES)
+
+
+@pytest.mark.parametrize(
+    ("heading", "section", "text"),
+    [
+        ("Still open", "Next steps", "the quarry"),
+        ("Not done", "Next steps", "the quarry"),
+        ("Noch zu tun", "Next steps", "the quarry"),
+        ("未完成", "Next steps", "the quarry"),
+        ("बाकी काम", "Next steps", "the quarry"),
+        ("المتبقي", "Next steps", "the quarry"),
+        ("Root causes", OTHER, "Root causes: the quarry"),
+        ("Vielä tekemättä", OTHER, "Vielä tekemättä: the quarry"),
+    ],
+)
+@pytest.mark.parametrize("form", ["## {}\n- {}", "**{}**\n{}", "{}:\n- {}", "{}: {}", "- {}: {}"])
+def test_what_is_open_never_stands_under_what_was_done(heading, section, text, form):
+    """Whatever a model calls it: a heading that is not known keeps its own name."""
+    answer = "\n".join(
+        form.format(name, line)
+        for name, line in [("Goal", "a walk"), ("Done", "asked the bus"), (heading, "the quarry")]
+    )
+    lines = parse(answer)
+    assert Line(section, text) in lines
+    assert [line.text for line in lines if line.section == "Done"] == ["asked the bus"]
+    assert parse(render(lines)) == lines
+
+
+def test_where_no_heading_is_known_each_keeps_its_name():
+    lines = parse("## Tavoite\n- kellari\n## Valmis\n- kolme\n## Vielä\n- loput")
+    assert lines == [
+        Line(OTHER, text) for text in ("Tavoite: kellari", "Valmis: kolme", "Vielä: loput")
+    ]
+    assert parse(render(lines)) == lines
+
+
+def test_a_heading_of_another_form_divides_what_stands_below_the_last_one():
+    lines = parse("## Done\n- wrote a.py\n### Tests\n- two pass\n## Next\n- ship it")
+    assert [line.section for line in lines] == ["Done", "Done", "Next steps"]
+
+
+def test_a_field_that_is_not_ours_keeps_its_name():
+    lines = parse('{"Done": ["asked"], "root_causes": ["the seal"], "rules": ["never"]}')
+    assert lines == [Line("Done", "asked"), Line(OTHER, "root_causes: the seal")]
+
+
 def test_as_many_headings_as_ours_are_ours_in_their_order():
     text = "\n".join(f"{n}. Titel {chr(96 + n)}:\n- Zeile {n}" for n in range(1, 9))
-    assert [line.section for line in parse(text)] == list(SECTIONS)
+    assert [line.section for line in parse(text)] == list(ASKED)
     assert parse(text)[3].text == "Zeile 4"
 
 

@@ -19,9 +19,10 @@ from ullage.core.facts.extract import Facts
 from ullage.core.messages.transcript import SUMMARY_MARK, Call, Message, Part
 from ullage.core.summary import pieces, prompt
 from ullage.core.summary import request as summary
+from ullage.core.summary.headings import SECTIONS
 from ullage.core.summary.prompt import AGAIN
 from ullage.core.summary.question import Answer, SummaryRequest
-from ullage.core.summary.record import LONGEST, SECTIONS, Line, parse, render
+from ullage.core.summary.record import LONGEST, Line, parse, render
 from ullage.core.summary.request import Job, Written, write
 
 RECORDINGS = Path(__file__).parents[2] / "recordings" / "summaries"

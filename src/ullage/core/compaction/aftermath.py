@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.compaction.faults import list_keys
+from ullage.core.tokens.budget import SOON
 from ullage.core.tokens.cost import find_cache_rates
 
 if TYPE_CHECKING:
@@ -74,9 +75,6 @@ def _list_calls(messages: Sequence[Message]) -> Iterator[tuple[int, bool]]:
                 yield answer, key in seen
                 seen.add(key)
 
-
-SOON: Final = 2
-"""Answers after a compaction within which another one comes too soon: it is planned deeper."""
 
 STEPS: Final = (0.0, 0.25, 0.5)
 """How much of the way back to the present size targets are tried that are less deep."""

@@ -2,7 +2,8 @@
 
 A fault is a call that was made before and whose result went, a reference that is recalled, a search
 that finds something, or a sentence that a person has to say again. All are read in the history; a
-run of tests that is repeated is none, nor is a file that was written meanwhile.
+run of tests that is repeated is none where it tells something else, nor is a file that was written
+meanwhile.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 FaultKind = Literal["call", "recall", "search", "said"]
 
 HABIT: Final = 2
-"""Times that a call was made before it went from which on it is a habit, such as a run of tests."""
+"""Times that a call was made before from which on it may be a habit, such as a run of tests: it is
+one if what came of it differed."""
 
 LEAST_TERMS: Final = 5
 """Different terms of a sentence below which saying it twice tells nothing: "yes, go on"."""
@@ -38,6 +40,9 @@ SPARED_FOR: Final = 200
 
 LONGEST: Final = 4_000
 """Characters of arguments beyond which a call is not looked for: it carries a text of its own."""
+
+HERE: Final = "./"
+"""What may stand before a path, and names the same file."""
 
 _KEY: Final = "faults"
 
@@ -116,7 +121,7 @@ def _judge_call(
     key = write_key(call)
     earlier = [made for made in asked.calls.get(about, ()) if made.message < place]
     same = [made for made in earlier if made.key == key]
-    if not key or not same or len(same) >= HABIT or same[-1] != earlier[-1]:
+    if not key or not same or same[-1] != earlier[-1] or _is_habit(history, same):
         return None
     last = same[-1].message
     return (
@@ -124,6 +129,20 @@ def _judge_call(
         if _is_gone(history, script, last)
         else None
     )
+
+
+def _is_habit(history: Transcript, same: Sequence[_Made]) -> bool:
+    """Tell whether a call is made to see what changed: its last results differ, or are unknown."""
+    if len(same) < HABIT:
+        return False
+    results = [_read_result(history.messages, made) for made in same[-HABIT:]]
+    return results[0] is None or any(result != results[0] for result in results)
+
+
+def _read_result(messages: Sequence[Message], made: _Made) -> str | None:
+    calls = [c for c in messages[made.message].calls if write_key(c) == made.key]
+    found = [_find_result(messages, made.message, call) for call in calls]
+    return next((text for _, text in filter(None, found)), None)
 
 
 def _is_gone(history: Transcript, script: Script, place: int) -> bool:
@@ -170,7 +189,7 @@ def _add_calls(
 
 
 def _find_subject(call: Call) -> str:
-    return label_call(call.arguments)
+    return label_call(call.arguments).removeprefix(HERE)
 
 
 def list_keys(message: Message) -> Sequence[str]:
@@ -192,7 +211,7 @@ def write_key(call: Call) -> str:
         arguments = json.dumps(json.loads(call.arguments), sort_keys=True)
     except (ValueError, RecursionError):
         arguments = call.arguments
-    return f"{call.name} {arguments}"
+    return f"{call.name} {arguments}".replace(f'"{HERE}', '"')
 
 
 def _is_told(script: Script, text: str) -> bool:

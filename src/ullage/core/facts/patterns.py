@@ -46,6 +46,30 @@ def group_branches(alternatives: Sequence[str]) -> str:
     return "|".join(_join_group(letter, group) for letter, group in groups.items())
 
 
+_BEFORE_ORDINAL: Final = (
+    "am|Am|ab|Ab|im|Im",
+    "der|Der|die|Die|das|Das|dem|den|des|zum|Zum|vom|Vom|bis|Bis|zur|Zur|til|den|Den",
+    "mein|dein|sein|ihre|Mein|beim|seit|Seit|Beim",
+    "unser|Unser|meine|deine|seine|jeder|jeden|jedes|jedem|ihrem|ihren",
+)
+_MONTH: Final = (
+    r"(?:[Jj]an(?:u|v|\b)|[Jj]än|[Ff]eb(?:r|\b)|[Mm]är|[Mm]aart|[Mm]ar[st]\b|[Mm]ar[ct]s?\b|[Mm]árc"
+    r"|[Aa]pr|[Mm]a[ijy]\b|[Jj]u[nl][ie]|[Aa]ug|[Ss]ept|[Oo][kc]t[oó]|[Nn]ov|[Dd]e[zcs](?:em|\b)"
+    r"|ledna|února|března|dubna|května|červen?ce?|června|srpna|září|října|listopadu|prosince"
+    r"|stycznia|lutego|marca|kwietnia|maja|czerwca|lipca|sierpnia|września|października|grudnia"
+    r"|\w{3,6}kuuta)"
+)
+NO_END: Final = (
+    r"(?<!\b[^\W\d_]\.)(?<!\b[A-Z][a-z]\.)(?<!\b\w\.\w\.)(?<!\b(?:vs|cf|ca)\.)"
+    r"(?<!\b(?:bzw|Mrs|Str|str|vgl|ggf|Tel)\.)(?<!\b(?:Prof|inkl|zzgl|evtl)\.)(?<!\bapprox\.)"
+    rf"(?!(?<=\d\.)\s+{_MONTH})"
+    + "".join(rf"(?<!\b(?:{w})\s\d\.)(?<!\b(?:{w})\s\d\d\.)" for w in _BEFORE_ORDINAL)
+)
+"""Behind a full stop that ends no sentence: of an initial, an abbreviation, a day or an ordinal
+("am 12. August", "die 2. Mannschaft") in the languages that write them so: German is told by the
+word before, German to Finnish by the month."""
+
+
 def split_at(ends: re.Pattern[str], text: str) -> list[str]:
     """Return a text cut behind each mark that ends a sentence; what follows the mark is left out.
 

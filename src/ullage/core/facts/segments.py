@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import filterfalse, islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ullage.core.facts.patterns import BeyondAscii, split_at
+from ullage.core.facts.patterns import NO_END, BeyondAscii, split_at
 from ullage.core.facts.quoting import Origin, read_message, read_origins
 from ullage.core.facts.stamps import find_stamp
 from ullage.core.messages.thoughts import drop_thoughts
@@ -93,7 +93,7 @@ _ASCII_WORD: Final = re.compile(r"[A-Za-z0-9]+(?:[-./_@:'+#]+[A-Za-z0-9]+)*")
 _UNSPACED: Final = BeyondAscii(f"[{_SCRIPTS}]")
 _ENDS: Final = re.compile(
     r"[.!?\u2026\u3002\uff01\uff1f\u0964\u0965\u061f\u06d4](?:"
-    r"(?<=[.!?\u2026])(?<!\b[A-Z]\.)(?<!\b[A-Z][a-z]\.)(?<!\b\w\.\w\.)"
+    rf"(?<=[.!?\u2026]){NO_END}"
     r"[\"')\]\u00bb\u201d]*\s+(?=\S)"
     r"|(?<=[\u3002\uff01\uff1f\u0964\u0965\u061f\u06d4])[\"'\u300d\u201d]*\s*(?=\S))"
 )

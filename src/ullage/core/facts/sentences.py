@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
 from ullage.core.facts import cues
-from ullage.core.facts.patterns import split_at
+from ullage.core.facts.patterns import NO_END, split_at
 
 Kind = Literal["rule", "lift", "task", "done", "decision", "failure", "value"]
 Place = Literal["prose", "rules", "tasks", "open", "closed"]
@@ -74,8 +74,8 @@ _DATA: Final = re.compile(
 )
 _CODE_END: Final = (";", "{", "}", "\\")
 _SPLIT: Final = re.compile(
-    r"[.!?。\uff01\uff1f](?:(?=[\"')\]]?\s)(?<=[.!?])(?<!\b(?:e\.g|i\.e|etc|z\.B|bzw)\.)"
-    r"(?<!\b(?:cf|vs|no)\.)(?<!\bapprox\.)(?<!\b[A-Z]\.)[\"')\]]?\s+"
+    rf"[.!?。\uff01\uff1f](?:(?=[\"')\]]?\s)(?<=[.!?]){NO_END}"
+    r"(?<!\betc\.)(?<!\bno\.)[\"')\]]?\s+"
     r"|(?<=[。\uff01\uff1f])\s*)"
 )
 """The mark that ends a sentence, and what stands between it and the next one."""

@@ -9,40 +9,21 @@ from __future__ import annotations
 
 import json
 import re
-from types import MappingProxyType
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ullage.core.summary.headings import (
+    ASKED,
+    CORE,
+    ELSEWHERE,
+    LEAST_IMPORTANT,
+    NAMES,
+    OTHER,
+    SECTIONS,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-SECTIONS: Final = (
-    "Goal",
-    "Done",
-    "In progress",
-    "Blocked",
-    "Decisions and reasons",
-    "Failed attempts",
-    "Open questions",
-    "Next steps",
-)
-"""The headings of a summary, in the order in which they are written. What else the specification
-names (constraints, preferences, exact identifiers) is carried by code and never by a model."""
-
-CORE: Final = frozenset({"Goal", "Done", "Next steps"})
-"""A record without a line under any of these says nothing to go on with."""
-
-LEAST_IMPORTANT: Final = (
-    "Open questions",
-    "Blocked",
-    "Done",
-    "Failed attempts",
-    "Decisions and reasons",
-    "In progress",
-    "Next steps",
-    "Goal",
-)
-"""Where lines are left out first when a record is over its budget. Failed attempts outlive what is
-done: they keep somebody from trying again."""
 
 LONGEST: Final = 600
 """Characters of a line. A longer one is left out: cutting it could cut its "not" off."""
@@ -64,8 +45,8 @@ class Line(NamedTuple):
 def parse(text: str) -> list[Line]:
     """Return the lines that an answer holds, in the order of `SECTIONS`; [] without a heading.
 
-    Headings in another language are told by their shape: of as many as ours the order tells which
-    they are; of others the first is the goal, the last what is next, and the rest is done.
+    Headings that are not ours are told by their shape. Where none is, and there are as many as
+    ours, the order tells which they are; else their lines stand under `OTHER` with their names.
 
     Empty lines ("none"), those that are too long, and what was said before are left out: small
     models write one fact under every heading.
@@ -138,48 +119,16 @@ _TAG: Final = re.compile(r"<(?=[/|!?\w])")
 _MARK: Final = re.compile(r"\[(/?(?:ullage|facts|end of facts)\b)", re.IGNORECASE)
 """How blocks of this library begin: a summary, a placeholder, the facts that code carries."""
 
-_NAMES: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        name: section
-        for section, names in {
-            "Goal": "goal;goals;objective;objectives;main goal;overall goal;task;purpose",
-            "Done": "done;completed;finished;accomplished;what was done;work done;progress so far;"
-            "completed steps;completed tasks",
-            "In progress": "in progress;ongoing;in-progress;current state;current status;"
-            "current work;work in progress",
-            "Blocked": "blocked;blockers;blocking;blocked by;blocking issues",
-            "Decisions and reasons": "decisions and reasons;decisions;decision;key decisions;"
-            "decisions made;decisions & reasons;decisions and reasoning;decisions with reasons",
-            "Failed attempts": "failed attempts;failures;failed;failed attempt;what failed;"
-            "failed approaches;unsuccessful attempts",
-            "Open questions": "open questions;questions;question;open question;open issues;"
-            "unresolved questions;unanswered questions",
-            "Next steps": "next steps;next;next step;to do;todo;to-do;remaining;remaining work;"
-            "remaining tasks;open tasks;pending",
-        }.items()
-        for name in names.split(";")
-    }
-)
-"""How models call the headings, in lower case."""
-
-_ELSEWHERE: Final = frozenset(
-    {
-        "constraints", "constraints and preferences", "preferences", "rules", "exact identifiers",
-        "identifiers", "recorded elsewhere", "user constraints", "user preferences", "notes",
-        "note", "summary", "record",
-    }
-)  # fmt: skip
-"""Headings whose lines are dropped: what they hold is carried by code, or is talk about it."""
-
 _BULLET: Final = re.compile(
     r"^(?:[-*+\u2022\u2013\u25e6](?:\s+|$)|\(?\d{1,3}[.)](?:\s+|$)|>\s?|\[[ xX]?\](?:\s+|$))+"
 )
 _EMPHASIS: Final = re.compile(r"(\*\*|__)(?=\S)(.{1,200}?)(?<=\S)\1")
 _HEADING: Final = re.compile(
     r"^(?P<hash>#{1,6}\s*)?(?:\(?\d{1,2}[.)]\s*)?(?P<bold>\*{1,3}|_{2,3})?"
-    r"(?P<name>[A-Za-z][A-Za-z &-]{2,30}?)(?=\s*(?:[:(*_\u2013\u2014]|-\s|$))\s*"
-    r"(?:\([^()]{0,40}\)\s*)?"
-    r"(?P<colon>:)?\s*(?P<close>\*{1,3}|_{2,3})?\s*(?P<after>:|[\u2013\u2014-]\s)?\s*(?P<rest>.*)$"
+    r"(?P<name>[^\W\d_][\w &\u0300-\u036f\u064b-\u065f\u0900-\u0dff-]{1,40}?)"
+    r"(?=\s*(?:[:\uff1a(*_\u2013\u2014]|-\s|$))\s*(?:\([^()]{0,40}\)\s*)?"
+    r"(?P<colon>[:\uff1a])?\s*(?P<close>\*{1,3}|_{2,3})?\s*(?P<after>[:\uff1a]|[\u2013\u2014-]\s)?"
+    r"\s*(?P<rest>.*)$"
 )
 _SENTENCE: Final = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'`])")
 _ANY: Final = re.DOTALL | re.IGNORECASE
@@ -206,45 +155,75 @@ def _says(text: str) -> bool:
 
 
 def _of_text(text: str) -> Iterator[Line]:
+    """Yield the lines under headings, under those that are not ours once one of ours was met.
+
+    A heading that is written otherwise than the last one of ours divides what stands below that.
+    """
     section: str | None = None
+    style, name = ("", False), ""
     for raw in text.splitlines():
-        head, rest = _heading(raw.strip())
+        line = raw.strip()
+        head, rest = _heading(line)
         if head is not None:
-            section = head or None
-        if section is not None:
-            for piece in _pieces(rest):
-                yield Line(section, piece)
+            section, style, name = head, (_find_marks(line), bool(rest)), ""
+        elif section is not None and _find_marks(line) == style[0]:
+            other = _find_other(line)
+            if other is not None:
+                section, name, rest = OTHER, other, ""
+            elif style[1] and _KIND.match(rest):
+                section, name = OTHER, ""
+        if section:
+            yield from _make_lines(section, name, rest)
+
+
+def _make_lines(section: str, name: str, text: str) -> Iterator[Line]:
+    """Yield a text as lines; under a heading that is not ours they have its name in front."""
+    for piece in _pieces(text):
+        yield Line(section, f"{name}: {piece}" if name else piece)
+
+
+_KIND: Final = re.compile(r"[^\W\d_](?:[^\W_]|[ -](?=[^\W_])){1,24}[:\uff1a]\s*\S")
+"""A line behind its kind, as they are asked for: "Decision: ..."."""
+
+
+def _find_marks(line: str) -> str:
+    """Return the marks in front of a heading: "- ", "##", "**", or none."""
+    return line[: len(line) - len(line.lstrip("#*_- "))]
 
 
 LEAST_FOREIGN: Final = 3
 """Headings that are not ours from which on they make a record: two are talk about one."""
 
 _FOREIGN: Final = re.compile(
-    r"(?:#{1,6}\s*)(?P<hash>[^\s#].{0,60}?)[:\uff1a]?|(?P<bold>\*\*.{2,60}?\*\*)[:\uff1a]?"
+    r"(?:#{1,6}\s*)(?P<hash>[^\s#].{0,60}?)[:\uff1a]?|\*\*(?P<bold>.{1,60}?)[:\uff1a]?\*\*[:\uff1a]?"
     r"|(?P<colon>[^\W\d_][^.!?:\uff1a]{1,60}?)\s?[:\uff1a]"
 )
 """A line that is a heading by its shape: marked, or short with a colon at its end."""
 
 
+def _find_other(line: str) -> str | None:
+    """Return the name of a heading that is one by its shape."""
+    bare = _BULLET.sub("", line)
+    found = _FOREIGN.fullmatch(bare) if bare == line or line[:1].isdigit() else None
+    return None if found is None else next(filter(None, found.groups())).strip(" *_")
+
+
 def _of_foreign(text: str) -> Iterator[Line]:
-    groups: list[list[str]] = []
+    """Yield the lines under headings of which none is ours."""
+    groups: list[tuple[str, list[str]]] = []
     for raw in text.splitlines():
         line = raw.strip()
-        bare = _BULLET.sub("", line)
-        if (bare == line or line[0].isdigit()) and _FOREIGN.fullmatch(bare):
-            groups.append([])
-        elif groups and bare:
-            groups[-1].append(bare)
-    told = [group for group in groups if group]
-    if len(told) < LEAST_FOREIGN:
+        name = _find_other(line)
+        if name is not None:
+            groups.append((name, []))
+        elif groups and line:
+            groups[-1][1].append(_BULLET.sub("", line))
+    if sum(bool(lines) for _, lines in groups) < LEAST_FOREIGN:
         return
-    whole = len(groups) == len(SECTIONS)
-    between = ["Goal", *["Done"] * (len(told) - 2), "Next steps"]
-    for section, group in zip(
-        SECTIONS if whole else between, groups if whole else told, strict=True
-    ):
-        for line in group:
-            yield from (Line(section, piece) for piece in _pieces(line))
+    ordered = len(groups) == len(ASKED)
+    for section, (name, lines) in zip(ASKED if ordered else repeat(OTHER), groups, strict=ordered):
+        for line in lines:
+            yield from _make_lines(section, "" if ordered else name, line)
 
 
 def _heading(line: str) -> tuple[str | None, str]:
@@ -266,8 +245,8 @@ def _read_heading(line: str, *, bulleted: bool) -> tuple[str, str] | None:
     if match is None:
         return None
     name, rest = match["name"].strip().casefold(), match["rest"].strip()
-    known = _NAMES.get(name)
-    if known is None and name not in _ELSEWHERE:
+    known = NAMES.get(name)
+    if known is None and name not in ELSEWHERE:
         return None
     marked = match["colon"] or match["after"] or match["hash"] or (match["bold"] and match["close"])
     if not marked and (rest or bulleted):
@@ -293,17 +272,17 @@ def _object(text: str) -> dict[str, Any] | None:
         fields, _ = json.JSONDecoder().raw_decode(text, start)
     except (ValueError, RecursionError):
         return None
-    known = any(_name(key) in _NAMES for key in fields)
+    known = any(_name(key) in NAMES for key in fields)
     return fields if known else None
 
 
 def _of_object(fields: Mapping[str, Any]) -> Iterator[Line]:
     for key, value in fields.items():
-        section = _NAMES.get(_name(key))
-        if section is not None:
-            for text in _texts(value):
-                for piece in text.splitlines():
-                    yield from (Line(section, p) for p in _pieces(piece.strip()))
+        name = _name(key)
+        section = "" if name in ELSEWHERE else NAMES.get(name, OTHER)
+        for text in _texts(value) if section else ():
+            for piece in text.splitlines():
+                yield from _make_lines(section, "" if name in NAMES else clean(key), piece.strip())
 
 
 def _name(key: str) -> str:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ullage.core.messages.thoughts import drop_thoughts
 from ullage.core.summary import faithful
+from ullage.core.summary.headings import CORE, SECTIONS
 from ullage.core.summary.pieces import (
     Scrap,
     by_rule,
@@ -39,7 +40,7 @@ from ullage.core.summary.prompt import (
     WHOLE,
 )
 from ullage.core.summary.question import Answer, SummaryRequest
-from ullage.core.summary.record import CORE, SECTIONS, Line, cut_record, parse, render
+from ullage.core.summary.record import Line, cut_record, parse, render
 from ullage.core.summary.salient import Salient, choose_salient, find_lost, quote_salient
 
 if TYPE_CHECKING:

@@ -204,19 +204,28 @@ def _room(window: Window, used: int) -> tuple[int | None, str]:
 
 @dataclass(frozen=True, slots=True)
 class Cramped:
-    """A window that is too small for what must stay in every request, in tokens.
+    """A window that is too small for what must stay in every request, or for the work, in tokens.
 
-    `fixed` is all of that: `apart` for system text and tools, the rest for the task and the current
-    request. `bound` is the window, `needed` the one in which a compaction would reach its target.
+    `fixed` is what must stay: `apart` for system text and tools, the rest for the task and the
+    current request. `bound` is the window, `needed` the one in which a compaction would reach its
+    target, and last. `growth` is what each answer brings where compactions follow one another too
+    soon, 0 where it is `fixed` that is too much.
     """
 
     fixed: int
     apart: int
     bound: int
     needed: int
+    growth: int = 0
 
     def sentence(self) -> str:
         """Say it, with what would help."""
+        if self.growth:
+            return (
+                f"The window of {self.bound:,} tokens is too small for the work: each answer "
+                f"brings about {self.growth:,}, so that it is compacted again every {SOON} answers "
+                f"or sooner. Serve a window of {self.needed:,}, or let tools return less."
+            )
         return (
             f"The window of {self.bound:,} tokens is too small for what must stay: {self.fixed:,} "
             f"(system prompt and tools {self.apart:,}, task, pins and current request "
@@ -224,6 +233,12 @@ class Cramped:
             "or a shorter system prompt."
         )
 
+
+SOON: Final = 2
+"""Answers after a compaction within which another one comes too soon."""
+
+LASTING: Final = 2 * SOON
+"""Answers that a compaction should last in a window that is proposed."""
 
 ROUNDED: Final = 1_024
 """Windows are proposed in multiples of this."""
@@ -234,6 +249,14 @@ def find_cramped(fixed: int, apart: int, bound: int, share: float) -> Cramped | 
     if fixed <= share * bound:
         return None
     return Cramped(fixed, apart, bound, ceil(fixed / share / ROUNDED) * ROUNDED)
+
+
+def find_hasty(fixed: int, apart: int, bound: int, freed: int, answers: int) -> Cramped | None:
+    """Return that a window is too small for the work, where what was freed lasted few `answers`."""
+    if not 0 < answers <= SOON or freed <= 0:
+        return None
+    needed = ceil(bound * LASTING / answers / ROUNDED) * ROUNDED
+    return Cramped(fixed, apart, bound, needed, ceil(freed / answers))
 
 
 # ── one turn ────────────────────────────────────────────────────────────────────────────────────

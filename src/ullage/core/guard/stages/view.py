@@ -16,7 +16,7 @@ from ullage.core.guard.learning import show
 from ullage.core.guard.request import Need, NeedTrial, Prepared, Preparing, Request, Setup
 from ullage.core.guard.stages.measure import Measured, ask_server, explain_immovable
 from ullage.core.guard.stages.room import min_output
-from ullage.core.tokens.budget import Cramped, find_cramped
+from ullage.core.tokens.budget import SOON, Cramped, find_cramped, find_hasty
 from ullage.core.tokens.gauge import assess
 from ullage.core.values.frozen import replace
 
@@ -43,6 +43,7 @@ def prepare_view(setup: Setup, request: Request, made: Made, *, ahead: bool = Fa
     if request.server_edits is not None:
         found = replace(found, provider=request.server_edits.describe())
     tight = _find_cramped(setup, measured) if made.is_short or beyond else None
+    tight = tight or _find_hasty(made)
     conversation, told = show(
         setup, made.checkpoint or replayed, made.conversation, found, "prepared"
     )
@@ -161,13 +162,33 @@ def _clamp(setup: Setup, request: Request, measured: Measured, count: Count) -> 
 
 def _find_cramped(setup: Setup, measured: Measured) -> Cramped | None:
     """Return that the window is too small for what must stay, where no rung can help that."""
-    bound, rungs, size = measured.window.working_tokens, setup.policy.rungs, measured.size
+    bound, rungs = measured.window.working_tokens, setup.policy.rungs
     if bound is None or not rungs:
         return None
     share = max(rung.target for rung in rungs)
     if measured.count.tokens <= share * bound:
         return None
-    transcript, sizes = measured.edited.transcript, size.sizes
+    return find_cramped(*_count_fixed(measured), bound, share)
+
+
+def _find_hasty(made: Made) -> Cramped | None:
+    """Return that the window is too small for the work: two compactions in a row came too soon."""
+    checkpoint, before = made.checkpoint, made.measured.replayed.checkpoint
+    bound = made.measured.window.working_tokens
+    if checkpoint is None or before is None or bound is None:
+        return None
+    if checkpoint.trigger not in ("pressure", "preflight") or not before.since:
+        return None
+    if not checkpoint.since or not 0 < before.since["answers"] <= SOON:
+        return None
+    freed = checkpoint.tokens_before - checkpoint.tokens_after
+    return find_hasty(*_count_fixed(made.measured), bound, freed, checkpoint.since["answers"])
+
+
+def _count_fixed(measured: Measured) -> tuple[int, int]:
+    """Return the tokens of all that must stay, and of system text and tools among them."""
+    transcript, size = measured.edited.transcript, measured.size
+    sizes = size.sizes
     operator = laws.find_operator_text(transcript.messages)
     always = {i for i in (transcript.task(), transcript.request()) if i is not None}
     stays = laws.find_fixed(transcript) | always | measured.places(measured.replayed.read.wanted)
@@ -176,4 +197,4 @@ def _find_cramped(setup: Setup, measured: Measured) -> Cramped | None:
         return round(size.scale.best * sum(sizes[i].best for i in positions))
 
     outside = size.outside().best
-    return find_cramped(outside + tokens_of(stays), outside + tokens_of(operator), bound, share)
+    return outside + tokens_of(stays), outside + tokens_of(operator)
