@@ -70,6 +70,28 @@ def test_a_habit_is_no_fault():
     assert find_faults(CODEC.read(history), Script.of([Drop(i) for i in range(6, 10)])) == ()
 
 
+@pytest.mark.parametrize(("results", "wanted"), [("same", 1), ("other", 0)])
+def test_what_is_read_again_each_time_it_went_is_a_fault_each_time(results: str, wanted: int):
+    """A run that tells something else each time is a habit; a file that stays the same is none."""
+    texts = ["the same line of a file, read again and again " * 6] * 3
+    if results == "other":
+        texts = [
+            f"{n} passed, 12 failed, and what stands around it in a log " * 6 for n in range(3)
+        ]
+    steps = [
+        step
+        for n, text in enumerate(texts, start=5)
+        for step in tool_step(str(n), text, tool="sh", arguments='{"command": "cat a.py"}')
+    ]
+    history = [*BEGIN, *steps]
+    gone = Script.of([Drop(i) for i in range(len(BEGIN), len(BEGIN) + 4)])
+    assert len(find_faults(CODEC.read(history), gone)) == wanted
+
+
+def test_a_path_behind_a_dot_is_the_same_file():
+    assert faults(read("3", "./a.py")) == faults(read("3"))
+
+
 def test_only_the_newest_answer_is_judged():
     assert faults([*read("3"), *read("4", "c.py")]) == []
     history = CODEC.read([*BEGIN, *read("3"), *read("4", "c.py")])

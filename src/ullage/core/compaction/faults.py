@@ -27,7 +27,10 @@ FaultKind = Literal["call", "recall", "search", "said"]
 
 HABIT: Final = 2
 """Times that a call was made before from which on it may be a habit, such as a run of tests: it is
-one if what came of it differed."""
+one if what came of it differed, or tells little."""
+
+TELLING: Final = 200
+"""Characters of a result from which on it may be worth to be kept, and no mere "ok"."""
 
 LEAST_TERMS: Final = 5
 """Different terms of a sentence below which saying it twice tells nothing: "yes, go on"."""
@@ -132,17 +135,17 @@ def _judge_call(
 
 
 def _is_habit(history: Transcript, same: Sequence[_Made]) -> bool:
-    """Tell whether a call is made to see what changed: its last results differ, or are unknown."""
+    """Tell whether a call is made to see what changed: its last results differ, or tell little."""
     if len(same) < HABIT:
         return False
-    results = [_read_result(history.messages, made) for made in same[-HABIT:]]
-    return results[0] is None or any(result != results[0] for result in results)
+    results = {_read_result(history.messages, made) for made in same[-HABIT:]}
+    return len(results) > 1 or len(results.pop()) < TELLING
 
 
-def _read_result(messages: Sequence[Message], made: _Made) -> str | None:
+def _read_result(messages: Sequence[Message], made: _Made) -> str:
     calls = [c for c in messages[made.message].calls if write_key(c) == made.key]
     found = [_find_result(messages, made.message, call) for call in calls]
-    return next((text for _, text in filter(None, found)), None)
+    return next((text for _, text in filter(None, found)), "")
 
 
 def _is_gone(history: Transcript, script: Script, place: int) -> bool:

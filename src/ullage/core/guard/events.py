@@ -116,7 +116,7 @@ class SummaryFailed(Notice):
 
 @dataclass(frozen=True, slots=True)
 class WindowCramped(Notice):
-    """The window is too small for what must stay in every request; told once a conversation."""
+    """The window is too small for what must stay, or for the work; told once a conversation."""
 
 
 @dataclass(frozen=True, slots=True)

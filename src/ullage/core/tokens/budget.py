@@ -237,7 +237,7 @@ class Cramped:
 SOON: Final = 2
 """Answers after a compaction within which another one comes too soon."""
 
-LASTING: Final = 2 * SOON
+LASTING: Final = 3 * SOON
 """Answers that a compaction should last in a window that is proposed."""
 
 ROUNDED: Final = 1_024
