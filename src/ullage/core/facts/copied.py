@@ -160,7 +160,7 @@ def _speaks_on(lines: Sequence[str], opening: int, traces: Sequence[Trace]) -> b
     is about may be somebody else's story.
     """
     first = " ".join(lines[:opening]).strip()
-    if (len(first) <= SHORT and _treats(first)) or any(t.kind not in _TYPED for t in traces):
+    if (len(first) <= SHORT and treats(first)) or any(t.kind not in _TYPED for t in traces):
         return False
     told = [line for line in lines[opening:] if line.strip()]
     own = _QUOTED_LONG.sub("", "\n".join(told)).split("\n")
@@ -242,10 +242,10 @@ def _asks(told: str) -> bool:
     lower = told.lower()
     if lower.rstrip(_CLOSERS).endswith(_QUESTIONS) or cues.POINTS.search(lower):
         return True
-    return _treats(told) or cues.POINTS_UNSPACED.search(lower) is not None
+    return treats(told) or cues.POINTS_UNSPACED.search(lower) is not None
 
 
-def _treats(told: str) -> bool:
+def treats(told: str) -> bool:
     """Tell whether something is to be done to a text."""
     lower = told.lower()
     return bool(cues.TREATS.search(lower) or cues.TREATS_UNSPACED.search(lower))
@@ -361,7 +361,12 @@ def _find_announced(lines: Sequence[str], opening: int) -> Iterator[Trace]:
 
 def _is_shown(line: str) -> bool:
     """Tell whether a line is what was announced and no text: a list, a quotation, an address."""
-    return line == QUOTED or _is_listed(line) or _LINK.match(line) is not None
+    return line == QUOTED or is_listed(line) or is_link(line)
+
+
+def is_link(line: str) -> bool:
+    """Tell whether a line is an address and nothing else."""
+    return _LINK.match(line) is not None
 
 
 def _find_echoes(lines: Sequence[str], _: int) -> Iterator[Trace]:
@@ -373,7 +378,8 @@ def _find_echoes(lines: Sequence[str], _: int) -> Iterator[Trace]:
     yield from (Trace(n, "speaker", 1) for n in twice)
 
 
-def _is_listed(line: str) -> bool:
+def is_listed(line: str) -> bool:
+    """Tell whether a line is an item of a list, or a field with its name."""
     return _ITEM.match(line) is not None or _FIELD.match(line) is not None
 
 
@@ -445,7 +451,7 @@ def _is_fragment(line: str) -> bool:
         and not bare.endswith(_STOPS)
         and not bare[0].islower()
         and len(bare.split()) <= 6
-        and not _is_listed(line)
+        and not is_listed(line)
         and _UNSPACED.search(bare) is None
     )
 
@@ -517,9 +523,9 @@ def _find_hand(lines: Sequence[str], opening: int) -> Iterator[Trace]:
 def _find_layout(lines: Sequence[str], opening: int) -> Iterator[Trace]:
     """Yield titles in capitals behind somebody's first words; headings, where these want a text."""
     first = " ".join(lines[:opening])
-    if _treats(first) or not wants(first):
+    if treats(first) or not wants(first):
         yield from (Trace(number, "title", 2) for number in find_titles(lines, opening))
-    heads = [*find_headings(lines, opening)] if _treats(first) else []
+    heads = [*find_headings(lines, opening)] if treats(first) else []
     yield from (Trace(number, "heading", 1) for number in heads if len(heads) > 1)
 
 

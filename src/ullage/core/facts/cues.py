@@ -359,8 +359,8 @@ ADDRESSED_UNSPACED: Final = BeyondAscii(r"你|您|あなた|당신")
 """The same as `ADDRESSED` in them."""
 
 TREATS: Final = _any(
-    r"rewrite|rephrase|reword|paraphrase|translate|summari[sz]e|sum up|shorten|proofread|explain",
-    r"review|analy[sz]e|critique|polish|correct|clean (?:this |it )?up|extract",
+    r"rewrite|rephrase|reword|paraphrase|translate|summari[sz]e|sum (?:\w+ )?up|shorten",
+    r"proofread|explain|review|analy[sz]e|critique|polish|correct|clean (?:this |it )?up|extract",
     r"(?:reply|respond) to",
     r"answer (?:to|this|these|the|him|her|them)|(?:a|my|the|your) (?:reply|answer|response) to",
     r"übersetz\w*|zusammenfass\w*|fass\w* .{1,40} zusammen|kürze|umschreib\w*|erklär\w*|prüf\w*",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ullage.core.facts.copied import QUOTED, find_return
 from ullage.core.facts.pasted import find_pasted
+from ullage.core.facts.shown import find_shown
 from ullage.core.facts.stamps import find_stamp
 from ullage.core.messages.transcript import FINDING
 
@@ -89,7 +90,15 @@ def _mark_origins(text: str, *, person: bool = True) -> bytes:
             found.append(_QUOTED)
         else:
             found.append(_DOCUMENT if document <= number < back else _TYPED)
-    return bytes(_mark_pasted(lines, found) if person else found)
+    if person and _is_one_hand(_mark_pasted(lines, found)):
+        shown = find_shown(lines)
+        found[shown:] = bytes([_DOCUMENT]) * (len(lines) - shown)
+    return bytes(found)
+
+
+def _is_one_hand(marks: bytearray) -> bool:
+    """Tell whether nothing in a message is known to be quoted: words beside that are typed."""
+    return marks.count(_TYPED) == len(marks)
 
 
 def _mark_pasted(lines: Sequence[str], marks: bytearray) -> bytearray:
