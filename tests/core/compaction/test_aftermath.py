@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.compaction.situations import CODEC, said, tool_step
-from ullage.core.compaction.aftermath import NEAR, SOON, Aftermath, choose_target, review
+from ullage.core.compaction.aftermath import NEAR, Aftermath, choose_target, review
 from ullage.core.compaction.faults import LONGEST
+from ullage.core.tokens.budget import SOON
 from ullage.core.tokens.cost import Price
 
 

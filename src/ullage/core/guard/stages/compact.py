@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from ullage.core.compaction.aftermath import SOON
 from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.compaction.edits import Script, apply, compose
 from ullage.core.compaction.faults import find_recent_faults, list_faulted
@@ -39,6 +38,7 @@ from ullage.core.guard.stages.decide import Due, review_last
 from ullage.core.guard.stages.measure import Measured, ask_server, explain_immovable, measure_surely
 from ullage.core.guard.stages.room import has_room
 from ullage.core.summary.flaws import explain_written
+from ullage.core.tokens.budget import SOON
 
 if TYPE_CHECKING:
     from ullage.core.compaction.plan import Order, Outcome
@@ -117,8 +117,6 @@ def compact_request(
     outcome, now = found
     untold = map(SummaryFailed, explain_written(outcome.written))
     flaws = (*map(Notice, outcome.flaws), *untold)
-    if is_soon(was.replayed, due) and outcome.after.high > order.target * DEEPER:
-        flaws = (*flaws, Notice(_explain_soon(was)))
     short = due.waits and not outcome.reached
     if outcome.changed:
         outcome = _compare(outcome, was, now, due)
@@ -226,15 +224,6 @@ def is_soon(replayed: Replayed, due: Due) -> bool:
         return False
     behind = replayed.read.history.messages[known.planned_size :]
     return sum(message.role == "assistant" for message in behind) <= SOON
-
-
-def _explain_soon(was: Measured) -> str:
-    bound = was.window.working_tokens
-    size = f"the window of {bound:,} tokens" if bound else "the window"
-    return (
-        f"the history was compacted again after {SOON} answers or fewer: {size} is small for this "
-        "work; give it a larger window, shorter tool results, or a new session"
-    )
 
 
 def _find_outcome(
