@@ -152,6 +152,20 @@ def test_far_beyond_the_most_nobody_is_held(app: Answering):
         assert [reply.status for reply in lines[0].read()] in ([200], [503])
 
 
+def test_who_is_silent_makes_way_for_who_asks(app: Answering, monkeypatch: pytest.MonkeyPatch):
+    """One client that opens all connections and says nothing takes the server from nobody."""
+    monkeypatch.setattr(listening, "SILENT_S", 0.05)
+    limits = ConnectionLimits(most=3, always=("/healthz",))
+    with serving(app, limits) as port, ExitStack() as held:
+        silent = [held.enter_context(Line(port)) for _ in range(listening.SPARE + 3)]
+        threading.Event().wait(0.2)
+        for path in ("/any", "/healthz", "/any"):
+            with Line(port) as line:
+                line.send(request("GET", path))
+                assert [reply.status for reply in line.read()] == [200]
+        assert silent[0].read(until=0) == []  # the first that came was hung up on
+
+
 def test_a_client_that_stops_reading_is_cut_off_and_little_is_written_ahead(app: Answering):
     with serving(app, ConnectionLimits(reader_s=0.2)) as port, Line(port) as line:
         line.send(request("GET", "/long"))

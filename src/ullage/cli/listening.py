@@ -22,7 +22,11 @@ FRESH_S: Final = 1
 whose request is on its way, or one whose last answer did not say that it would be closed."""
 
 SPARE: Final = 256
-"""Connections beyond the most that are still told so; who comes after them is hung up on."""
+"""Connections beyond the most that are still told so. Beyond them whoever was silent longest makes
+way for who comes; where nobody is, who comes is hung up on."""
+
+SILENT_S: Final = 1.0
+"""Seconds without a request from which on a connection makes way where there are too many."""
 
 CROWDED: Final = (
     b'{"error": {"code": "too_many_connections", "message": "too many connections are open here: '
@@ -68,6 +72,24 @@ async def refuse_crowded(scope: Any, receive: Any, send: Any) -> None:
     )
     await send({"type": "http.response.start", "status": 503, "headers": headers})
     await send({"type": "http.response.body", "body": CROWDED})
+
+
+def _find_waiting(state: Any) -> dict[Any, float]:
+    """Return the connections that sent no whole head yet, the first in front, and since when."""
+    waiting: dict[Any, float] | None = getattr(state, "waiting", None)
+    if waiting is None:
+        waiting = state.waiting = {}
+    return waiting
+
+
+def _make_way(waiting: dict[Any, float]) -> bool:
+    """Hang up on whoever was silent longest; tell whether somebody was."""
+    first = next(iter(waiting), None)
+    if first is None or first.loop.time() - waiting[first] < SILENT_S:
+        return False
+    del waiting[first]
+    first.transport.abort()
+    return True
 
 
 class PlainParser:
@@ -146,11 +168,14 @@ class Bounded(HttpToolsProtocol):
         self._ends_itself = False
         super().connection_made(transport)
         self._within(self._limits.head_s)
-        if len(self.connections) > self._limits.most + SPARE:
+        waiting = _find_waiting(self.server_state)
+        waiting[self] = self.loop.time()
+        if len(self.connections) > self._limits.most + SPARE and not _make_way(waiting):
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell every request that its client is gone; uvicorn tells the last one."""
+        _find_waiting(self.server_state).pop(self, None)
         self._within(None)
         self.resume_writing()
         self._leave()
@@ -197,6 +222,7 @@ class Bounded(HttpToolsProtocol):
             raise ValueError(f"more than {AHEAD} requests at once")
         self._unread = 0
         self._within(self._limits.body_s)
+        _find_waiting(self.server_state).pop(self, None)
         self.app = self._find_application()
         super().on_headers_complete()
         self._under_way = [*ahead, self.cycle]
@@ -248,7 +274,8 @@ class Bounded(HttpToolsProtocol):
     def _find_application(self) -> Any:
         """Return what answers a request: where it is too crowded, what says so."""
         limits = self._limits
-        if len(self.connections) <= limits.most:
+        crowded = len(self.connections) > limits.most
+        if not crowded or _make_way(_find_waiting(self.server_state)):
             return self.config.loaded_app
         if self.url.partition(b"?")[0].decode("latin-1") in limits.always:
             return self.config.loaded_app

@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 
     from ullage.config.serving import Serve
 
+PIECE: Final = 65_536
+"""Bytes of an answer that are taken at once: what a client does not read waits as it came."""
+
+WAITING: Final = 16_384
+"""Bytes of an answer that wait to be taken; beyond twice as many nothing is read from the upstream
+until they are. What one read brought comes to it: 256 KiB at most, by the event loop."""
+
 SHORT: Final = 8
 """Characters below which a key is a word like others."""
 
@@ -103,6 +110,7 @@ class AiohttpSender:
         self._patience = (serve.first_byte_s, serve.idle_s)
         self._tls: ssl.SSLContext | None = None
         self._session = aiohttp.ClientSession(
+            read_bufsize=WAITING,
             auto_decompress=False,
             trust_env=False,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -172,9 +180,9 @@ class _Response:
     async def chunks(self) -> AsyncIterator[bytes]:
         """Yield the body as it comes."""
         wait_s, idle_s = self._patience
-        wait, read = self._wait, self._response.content.readany
+        wait, read = self._wait, self._response.content.read
         try:
-            while chunk := await wait.within(wait_s, read()):
+            while chunk := await wait.within(wait_s, read(PIECE)):
                 yield chunk
                 wait_s = idle_s
         except TimeoutError as error:
