@@ -19,7 +19,7 @@ from ullage.core.compaction.words import Candidate, RestWords, estimate, make_li
 from ullage.core.facts.coverage import Coverage
 from ullage.core.facts.salience import FIRST, WORDS, gives_orders
 from ullage.core.facts.segments import GAP
-from ullage.core.facts.sentences import grade, is_plain_value, rule
+from ullage.core.facts.sentences import grade, is_plain_value, is_telling, rule
 from ullage.core.facts.sheet import ASSISTANT, HEADINGS, LABELS, TOOL, Facts, quote
 
 if TYPE_CHECKING:
@@ -186,10 +186,10 @@ class _Pack:
         return line.section == "results" and gives_orders(line.text, used=True)
 
     def _list_placed(self) -> Iterator[Candidate]:
-        """Yield what is chosen; values stand with the other words of their messages."""
+        """Yield what is chosen; values, and what only tells, stand with the words around them."""
         for line in self.chosen.values():
-            is_value = line.section == "constraints" and line.message >= FIRST
-            if is_value and is_plain_value(line.text):
+            is_weak = line.section == "constraints" and line.message >= FIRST
+            if is_weak and (is_plain_value(line.text) or is_telling(line.text)):
                 yield line._replace(section="said")
             else:
                 yield line

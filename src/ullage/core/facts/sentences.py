@@ -304,6 +304,28 @@ def is_plain_value(sentence: str) -> bool:
     return judged is not None and judged.kind == "value"
 
 
+@lru_cache(maxsize=KNOWN)
+def is_telling(sentence: str) -> bool:
+    """Tell whether a sentence with cues of a rule rather tells something.
+
+    What was, what somebody else does never or always, and what has no more than a number and one
+    weak cue. It is kept like a rule, and not called one.
+    """
+    if not rule("prose", sentence):
+        return False
+    return grade(sentence) < cues.STATES_RULE or _TELLS.search(sentence.lower()) is not None
+
+
+_TELLS: Final = re.compile(
+    r"\bhad to\b|\bnever (?:have|had|has) (?:i|we|you|he|she|it|they)\b"
+    r"|\b(?:was|were|had been) (?:\w+ )?(?:never|always)\b|\b(?:he|she|they) (?:never|always)\b"
+    r"|\b(?:ich|wir|er|sie) musste[nt]?\b|\bwar(?:en)? (?:\w+ ){0,2}(?:nie|immer)\b"
+    r"|\b(?:il|elle|ils|elles) (?:ne |n')?\w+ (?:jamais|toujours)\b|\bn'avai\w+ jamais\b"
+    r"|\b(?:tuvo|tuve|tuvieron|tuvimos) que\b|\b\u043f\u0440\u0438\u0448\u043b\u043e\u0441\u044c\b"
+)
+"""Words of telling: what was, and what others do."""
+
+
 def _of_user(place: Place, sentence: str, lower: str, *, asked: bool, turns: bool) -> Judged | None:
     if place in ("open", "tasks") or (not asked and _is_task(lower, turns=turns)):
         return Judged("task", sentence)
