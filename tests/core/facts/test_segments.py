@@ -55,6 +55,16 @@ def texts(text: str) -> list[str]:
          ["A line that is broken up to fit a width of so many characters goes on."]),
         ("A line of notes\nThe next of notes", ["A line of notes", "The next of notes"]),
         ("...\n!?\n", []),
+        ("Am 12. August kommt Hr. Dr. Lutz. Die 2. Mannschaft spielt bis 15. M\u00e4rz nie in Halle 7.",
+         ["Am 12. August kommt Hr. Dr. Lutz.",
+          "Die 2. Mannschaft spielt bis 15. M\u00e4rz nie in Halle 7."]),
+        ("Der Umbau kostet ca. 40 Euro bzw. mehr. Unser 40. Jubil\u00e4um ist bei Prof. Kranz.",
+         ["Der Umbau kostet ca. 40 Euro bzw. mehr.", "Unser 40. Jubil\u00e4um ist bei Prof. Kranz."]),
+        ("The hook is 21. Make room for 14 MB. Then go on with cask 3.",
+         ["The hook is 21.", "Make room for 14 MB.", "Then go on with cask 3."]),
+        ("The grey folder is on the desk. Nobody may open it before Friday. Call Ilse at noon.",
+         ["The grey folder is on the desk. Nobody may open it before Friday.",
+          "Call Ilse at noon."]),
     ],
 )  # fmt: skip
 def test_segments_are_what_can_stand_alone(text: str, wanted: list[str]) -> None:

@@ -48,6 +48,9 @@ LONGEST: Final = 600
 DEPENDENT: Final = 40
 """Characters below which a sentence without a number or a name in it needs the one before it."""
 
+REFERRING: Final = 70
+"""Characters below which a sentence needs the one before it that says "it" for what was named."""
+
 DEPENDENT_UNSPACED: Final = 12
 """The same in a script without spaces: a word has two characters there, where it has five to six
 and a space elsewhere."""
@@ -105,6 +108,7 @@ _DATA: Final = re.compile(
 )
 _CODE_END: Final = (";", "{", "}", "\\")
 _TELLING: Final = re.compile(r"\d|[^\W\d_][-./_@:+#][^\W_]|\w\s+[A-Z\u0410-\u042f]")
+_REFERS: Final = re.compile(r"\b(?:it|them|him|davon|damit|dar\u00fcber|ihn|ihm)\b", re.IGNORECASE)
 _STOPS: Final = ".!?:;\u3002\uff01\uff1f\u0964"
 _ASKED: Final = re.compile(r"[?\uff1f\u061f\u037e][\"')\]\u00bb\u201d\u300d*_]*$")
 
@@ -444,7 +448,9 @@ def _cut_long(sentence: str) -> Iterator[str]:
 
 
 def _is_dependent(sentence: str) -> bool:
-    """Tell whether a sentence is short and tells nothing by itself."""
+    """Tell whether a sentence is short and tells nothing by itself, or speaks of what was named."""
+    if len(sentence) < REFERRING and _REFERS.search(sentence) is not None:
+        return True
     if len(sentence) >= DEPENDENT:
         return False
     if len(sentence) >= DEPENDENT_UNSPACED and _UNSPACED.search(sentence) is not None:
