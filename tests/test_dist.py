@@ -17,7 +17,17 @@ from tools import dist
 LARGEST = 1_000_000
 """Bytes of one file; the built pages are one archive, and may be larger."""
 
-KINDS = {".css", ".gz", ".html", ".js", ".json", ".jsonl", ".py", ".sql", ".svg", ".typed", ".zip"}
+KINDS = {
+    *(".css", ".gz", ".html", ".js", ".json", ".jsonl", ".py", ".sql", ".svg", ".txt", ".typed"),
+    ".zip",
+}
+NOTICES = {
+    "htmx.txt": "Zero-Clause BSD",
+    "uPlot.txt": "Copyright (c) 2022 Leon Sorokin",
+    "zensical.txt": "Copyright (c) 2025-2026 Zensical and contributors",
+}
+"""What each notice of others' scripts says at its head; zensical's are in the built pages."""
+
 HOOK = """
 import os
 from pathlib import Path
@@ -83,6 +93,18 @@ def test_the_wheel_has_the_two_packages_and_their_record(wheel: list[zipfile.Zip
     assert [one.filename for one in wheel if one.filename.endswith(".pth")] == []
     inside = [one for one in wheel if ".dist-info/" not in one.filename]
     assert {Path(one.filename).suffix for one in inside} <= KINDS
+
+
+def test_scripts_of_others_come_with_their_notices(built: list[Path]) -> None:
+    told = Metadata.from_email(read_metadata(built[1]), validate=True)
+    folder = "src/ullage/pages/licences"
+    assert set(told.license_files or ()) == {"LICENSE", *(f"{folder}/{n}" for n in NOTICES)}
+    with zipfile.ZipFile(built[1]) as archive:
+        home = next(n for n in archive.namelist() if n.endswith("/METADATA")).rpartition("/")[0]
+        for name, said in NOTICES.items():
+            beside = archive.read(f"ullage/pages/licences/{name}").decode()
+            assert said in beside
+            assert archive.read(f"{home}/licenses/{folder}/{name}").decode() == beside
 
 
 def test_no_test_tool_or_stand_in_rides_along(

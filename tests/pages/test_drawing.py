@@ -113,6 +113,10 @@ def test_every_file_of_others_is_pinned_with_its_licence():
     assert {entry.name for entry in folder.iterdir()} - ours == set(pinned)
     assert all(one["licence"] in ("MIT", "0BSD") for one in pinned.values())
     assert all({"package", "version", "sha256"} <= one.keys() for one in pinned.values())
+    notices = files("ullage.pages").joinpath("licences")
+    assert {f"{name.partition('.')[0]}.txt" for name in pinned} <= {
+        entry.name for entry in notices.iterdir()
+    }
 
 
 def test_a_file_that_was_changed_is_not_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
