@@ -349,7 +349,7 @@ sbom: $(SUPPLY)/.supply ## write build/sbom.json: what `make demo` installs, by 
 	@echo "build/sbom.json: $$(grep -c '"purl"' build/sbom.json) packages"
 
 .PHONY: dist
-dist: sbom site ## sdist and wheel, built twice to the same bytes, the bill of materials and SHA256SUMS in dist/
+dist: sbom site man ## sdist and wheel, built twice to the same bytes, the bill of materials and SHA256SUMS in dist/
 	@$(SUPPLY)/bin/python -m tools.dist --sbom build/sbom.json
 
 .PHONY: deploy-check

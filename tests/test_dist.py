@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tarfile
 import zipfile
 from email.message import Message
@@ -13,6 +15,7 @@ import pytest
 from packaging.metadata import Metadata
 
 from tools import dist
+from ullage.cli.main import COMMANDS
 
 LARGEST = 1_000_000
 """Bytes of one file; the built pages are one archive, and may be larger."""
@@ -30,15 +33,17 @@ NOTICES = {
 
 HOOK = """
 import os
-from pathlib import Path
-from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-class Changing(BuildHookInterface):
-    def initialize(self, version, build_data):
-        Path(self.root, "src/ullage_pytest/made.py").write_text(os.environ["TZ"])
+def change(self, version, build_data):
+    Path(self.root, "src/ullage_pytest/made.py").write_text(os.environ["TZ"])
+
+ManualHook.initialize = change
 """
 
-BESIDE = {"CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml"}
+BESIDE = {
+    *("CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "hatch_build.py", "pyproject.toml"),
+}
+MANUAL = {"ullage.1", *(f"ullage-{name}.1" for name in COMMANDS)}
 
 pytestmark = pytest.mark.slow
 
@@ -46,6 +51,8 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Return sdist and wheel; two builds that differ raise."""
+    command = [sys.executable, "-m", "tools.manual", "build/man"]
+    subprocess.run(command, cwd=dist.ROOT, check=True, timeout=60)
     return dist.build_twice(dist.ROOT, tmp_path_factory.mktemp("dist"))
 
 
@@ -80,9 +87,8 @@ def test_another_byte_in_the_second_build_is_told_with_its_file(tmp_path: Path) 
         (tmp_path / "root" / name).write_bytes((dist.ROOT / name).read_bytes())
     (tmp_path / "root" / "src" / "ullage_pytest").mkdir()
     (tmp_path / "root" / "src" / "ullage_pytest" / "made.py").touch()
-    (tmp_path / "root" / "hatch_build.py").write_text(HOOK)
-    project = tmp_path / "root" / "pyproject.toml"
-    project.write_text(project.read_text() + "\n[tool.hatch.build.targets.wheel.hooks.custom]\n")
+    hook = (dist.ROOT / "hatch_build.py").read_text("utf-8")
+    (tmp_path / "root" / "hatch_build.py").write_text(hook + HOOK)
     with pytest.raises(dist.BuildFailed, match=r"two builds differ in ullage-.*\.whl"):
         dist.build_twice(tmp_path / "root", tmp_path)
 
@@ -91,7 +97,7 @@ def test_the_wheel_has_the_two_packages_and_their_record(wheel: list[zipfile.Zip
     tops = {one.filename.split("/")[0] for one in wheel}
     assert {re.sub(r"-.*", "-", top) for top in tops} == {"ullage", "ullage_pytest", "ullage-"}
     assert [one.filename for one in wheel if one.filename.endswith(".pth")] == []
-    inside = [one for one in wheel if ".dist-info/" not in one.filename]
+    inside = [one for one in wheel if not re.search(r"\.(dist-info|data)/", one.filename)]
     assert {Path(one.filename).suffix for one in inside} <= KINDS
 
 
@@ -107,6 +113,14 @@ def test_scripts_of_others_come_with_their_notices(built: list[Path]) -> None:
             assert archive.read(f"{home}/licenses/{folder}/{name}").decode() == beside
 
 
+def test_man_pages_of_all_commands_are_where_man_looks(
+    wheel: list[zipfile.ZipInfo], built: list[Path]
+) -> None:
+    where = f"{'-'.join(built[1].name.split('-')[:2])}.data/data/share/man/man1"
+    pages = {one.filename for one in wheel if ".data/" in one.filename}
+    assert pages == {f"{where}/{page}" for page in MANUAL}
+
+
 def test_no_test_tool_or_stand_in_rides_along(
     wheel: list[zipfile.ZipInfo], sdist: list[tarfile.TarInfo]
 ) -> None:
@@ -118,7 +132,8 @@ def test_no_test_tool_or_stand_in_rides_along(
 
 def test_the_sdist_has_what_a_build_needs_and_no_more(sdist: list[tarfile.TarInfo]) -> None:
     inside = [one.name.split("/", 1)[1] for one in sdist]
-    assert {name for name in inside if not name.startswith("src/ullage")} == BESIDE
+    pages = {f"man/{page}" for page in MANUAL}
+    assert {name for name in inside if not name.startswith("src/ullage")} == BESIDE | pages
 
 
 def test_files_are_plain_readable_and_small(

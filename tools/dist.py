@@ -25,6 +25,9 @@ ROOT: Final = Path(__file__).parents[1]
 PAGES: Final = "src/ullage/docs.zip"
 """Where the wheel has the built pages; no file of the repository."""
 
+MANUAL: Final = "man"
+"""Where hatch_build.py looks for man pages; no folder of the repository."""
+
 
 class Circumstances(NamedTuple):
     """What must not show in the bytes."""
@@ -57,10 +60,8 @@ def build(root: Path, folder: Path, around: Circumstances) -> list[Path]:
     before = os.umask(around.umask)
     try:
         copied, made = folder / around.folder / "copy", folder / around.folder / "dist"
-        packed = root / "build" / "docs.zip"
         sources = {p: root / p for p in tracked(root) if not p.startswith(".")}
-        if packed.exists():
-            sources[PAGES] = packed
+        sources |= find_pages(root)
         for name, source in sources.items():
             target = copied / name
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -75,6 +76,14 @@ def build(root: Path, folder: Path, around: Circumstances) -> list[Path]:
         return [sdist, run_hatchling("wheel", unpacked, made, variables)]
     finally:
         os.umask(before)
+
+
+def find_pages(root: Path) -> dict[str, Path]:
+    """Return what `make site` and `make man` built, by the names that a build wants."""
+    packed = root / "build" / "docs.zip"
+    manual = sorted((root / "build" / "man").glob("*.1"))
+    found = {f"{MANUAL}/{path.name}": path for path in manual}
+    return found | ({PAGES: packed} if packed.exists() else {})
 
 
 def run_hatchling(what: str, source: Path, made: Path, variables: Mapping[str, str]) -> Path:
