@@ -154,7 +154,17 @@ def test_the_metadata_is_valid_and_says_what_an_index_shows(built: list[Path]) -
     told = Metadata.from_email(text, validate=True)
     assert (told.name, told.license_expression) == ("ullage", "Apache-2.0")
     assert told.description_content_type == "text/markdown"
-    assert told.description == (dist.ROOT / "README.md").read_text("utf-8")
     assert str(told.requires_python) == ">=3.11"
     message: Message = Parser().parsestr(text)
     assert "dev" in message.get_all("Provides-Extra", [])
+
+
+def test_the_description_is_the_readme_without_links_that_lead_nowhere(built: list[Path]) -> None:
+    told = Metadata.from_email(read_metadata(built[1]), validate=True).description or ""
+    readme = (dist.ROOT / "README.md").read_text("utf-8")
+    relative = re.compile(r"!?\[([^\]]*)\]\((?!https?:)[^)]*\)")
+    assert len(relative.findall(readme)) > 30
+    assert relative.findall(told) == []
+    assert "what is promised of safety, and how a release is checked: SECURITY.md." in told
+    assert "docs/screens/demo.svg" not in told
+    assert re.findall(r"(?ms)^```.*?^```$", told) == re.findall(r"(?ms)^```.*?^```$", readme)
