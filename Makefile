@@ -23,6 +23,9 @@ SITE := .venv-site
 AXE := .venv-axe
 SUPPLY := .venv-supply
 RAY := .venv-ray
+WHOLE := .venv-product
+# What the bill of materials is of: all extras but those of the frameworks, each of which has a lock of its own.
+EXTRAS := all embeddings families mistral ray workers-dbos
 COMPILE := UV_CUSTOM_COMPILE_COMMAND='make lock' $(LOCKER)/bin/uv pip compile --quiet --universal \
 	--python-version 3.11 --fork-strategy fewest --generate-hashes $(UPGRADE) $(if $(UPGRADE),\
 	--exclude-newer $(shell date -u -d '$(COOLDOWN) days ago' +%Y-%m-%dT00:00:00Z))
@@ -316,6 +319,15 @@ $(SITE)/.site: requirements/site.txt $(VENV)/.python
 dependencies: setup ## write versions and licences of docs/dependencies.md anew, after `make lock`
 	@$(PY) -m tools.dependencies
 
+.PHONY: licences
+licences: $(WHOLE)/.product ## write what packages of the product state of their licences, after `make lock` (1 GB)
+	@$(WHOLE)/bin/python -m tools.licences
+
+$(WHOLE)/.product: requirements/product.txt $(VENV)/.python
+	@$(PYTHON) -m venv --clear $(WHOLE)
+	@$(WHOLE)/bin/python -m pip -qq --disable-pip-version-check --no-input install $(PINNED) --requirement $<
+	@touch $@
+
 .PHONY: table
 table: setup ## build the bundled table of models again from the data that requirements/table.txt pins
 	@$(PY) -m tools.build_table $(ARGS)
@@ -332,6 +344,9 @@ lock: $(LOCKER)/.uv ## pin the dependencies of pyproject.toml again (UPGRADE=--u
 		--output-file requirements/dev.txt pyproject.toml requirements/build.in
 	@$(COMPILE) --extra proxy --extra postgres --extra workers --constraints requirements/run.txt \
 		--output-file requirements/image.txt pyproject.toml
+	@# without tool.uv of pyproject.toml, which leaves out what families and embeddings require
+	@$(COMPILE) --no-config $(addprefix --extra ,$(EXTRAS)) --constraints requirements/run.txt \
+		--constraints requirements/image.txt --output-file requirements/product.txt pyproject.toml
 	@for f in requirements/uv.in requirements/supply.in requirements/site.in requirements/release.in requirements/clients.in $(wildcard requirements/bench-*.in requirements/integrations-*.in requirements/replay-*.in); do \
 		$(COMPILE) --output-file $${f%.in}.txt $$f || exit 1; done
 
@@ -342,15 +357,13 @@ $(LOCKER)/.uv:
 	@touch $@
 
 .PHONY: sbom
-sbom: $(SUPPLY)/.supply ## write build/sbom.json: what `make demo` installs, by version and hash (CycloneDX 1.6)
-	@mkdir -p build
-	@$(SUPPLY)/bin/cyclonedx-py requirements --pyproject pyproject.toml --mc-type library \
-		--spec-version 1.6 --output-reproducible --validate --output-file build/sbom.json requirements/run.txt
+sbom: dist ## write build/sbom.json: the wheel, all that its extras bring, what is bundled (CycloneDX 1.6)
+	@cp dist/*.cdx.json build/sbom.json
 	@echo "build/sbom.json: $$(grep -c '"purl"' build/sbom.json) packages"
 
 .PHONY: dist
-dist: sbom site man ## sdist and wheel, built twice to the same bytes, the bill of materials and SHA256SUMS in dist/
-	@$(SUPPLY)/bin/python -m tools.dist --sbom build/sbom.json
+dist: $(SUPPLY)/.supply site man ## sdist and wheel, built twice to the same bytes, the bill of materials and SHA256SUMS in dist/
+	@$(SUPPLY)/bin/python -m tools.dist
 
 .PHONY: deploy-check
 deploy-check: $(SUPPLY)/.supply ## the workflows and deploy/compose.yaml by their schemas, the workflows with zizmor
@@ -360,7 +373,7 @@ deploy-check: $(SUPPLY)/.supply ## the workflows and deploy/compose.yaml by thei
 
 .PHONY: audit
 audit: $(SUPPLY)/.supply ## ask what is known of weaknesses in the locked packages; fails where nobody can be asked
-	@for f in requirements/run.txt requirements/dev.txt; do echo "== $$f"; \
+	@for f in requirements/run.txt requirements/product.txt requirements/dev.txt; do echo "== $$f"; \
 		$(SUPPLY)/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner off --requirement $$f || exit 1; done
 
 $(SUPPLY)/.supply: requirements/supply.txt $(VENV)/.python

@@ -22,7 +22,7 @@ ROW: Final = re.compile(r"(?m)^\| `([^`]+)` \| ([^|]+) \| ([^|]+) \| ([^|]+) \| 
 ASIDE: Final = frozenset({"all", "dev"})
 UNKNOWN: Final = "not known here"
 LONGEST: Final = 40
-"""Characters of a field `License` that names one; a longer one is its whole text."""
+"""Characters of a field `License` that names one; a longer one is its text, named in line 1."""
 
 
 def read_requirements() -> dict[str, list[str]]:
@@ -39,10 +39,10 @@ def read_requirements() -> dict[str, list[str]]:
 def find_version(name: str, extras: list[str]) -> str:
     """Return the version of a package in the lock that it is tested with."""
     adapter = f"bench-adapter-{extras[0].replace('-', '_')}"
-    for lock in ("run", "dev", adapter, "replay-ray"):
+    for lock in ("run", "dev", adapter, "replay-ray", "product"):
         path = ROOT / "requirements" / f"{lock}.txt"
         text = path.read_text("utf-8") if path.exists() else ""
-        if pinned := re.search(rf"(?m)^{re.escape(name)}==(\S+)", text):
+        if pinned := re.search(rf"(?m)^{re.escape(name.replace('.', '-'))}==(\S+)", text):
             return pinned[1]
     return "in no lock"
 
@@ -56,7 +56,9 @@ def read_licence(name: str) -> str:
     field = str(told.get("license", ""))
     kinds = [c for c in told.get("classifier", ()) if c.startswith("License ::")]
     named = " and ".join(kind.rpartition(" :: ")[2] for kind in kinds)
-    return str(told.get("license_expression") or (field if 0 < len(field) <= LONGEST else named))
+    first = field.partition("\n")[0]
+    short = field if 0 < len(field) <= LONGEST else named or first
+    return str(told.get("license_expression") or short)
 
 
 def list_packages(page: str) -> list[str]:

@@ -19,6 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
+from tools import sbom
 from tools.files import ask_git, tracked
 
 ROOT: Final = Path(__file__).parents[1]
@@ -116,8 +117,7 @@ def hash_file(path: Path) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Build the product twice and write dist/; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tools.dist", description=main.__doc__)
-    parser.add_argument("--sbom", type=Path, help="a bill of materials to put beside them")
-    sbom: Path | None = parser.parse_args(arguments).sbom
+    parser.parse_args(arguments)
     out = ROOT / "dist"
     with TemporaryDirectory() as folder:
         try:
@@ -128,9 +128,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir()
         files = [Path(shutil.copyfile(path, out / path.name)) for path in made]
-    if sbom is not None:
-        name = files[0].name.removesuffix(".tar.gz") + ".cdx.json"
-        files.append(Path(shutil.copyfile(sbom, out / name)))
+    bill = out / (files[0].name.removesuffix(".tar.gz") + ".cdx.json")
+    bill.write_text(sbom.write_bill(files[1]), "utf-8")
+    files.append(bill)
     sums = out / "SHA256SUMS"
     sums.write_text("".join(f"{hash_file(path)}  {path.name}\n" for path in files), "utf-8")
     print(f"{sums.read_text('utf-8')}built twice, the same bytes")
