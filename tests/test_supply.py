@@ -1,11 +1,13 @@
 """Packages: each has somebody to ask, a licence and a home; each lock has hashes.
 
-Those of the optional extras are held to more: a person's full name, or an organisation's.
+Those of the optional extras are held to more: a person's full name, or an organisation's. And what
+the release sends to the index: each file with the attestation that was signed for it.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 import tomllib
 from importlib.metadata import PackageNotFoundError, metadata
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 LOCKS = sorted((Path(__file__).parent.parent / "requirements").glob("*.txt"))
 NAMED = re.compile(r"(?m)^([A-Za-z0-9._-]+)==[^\n]+")
@@ -95,3 +98,31 @@ def test_what_an_extra_brings_has_a_named_author_a_licence_and_a_home(name: str)
 
 def test_an_exception_is_of_a_package_that_an_extra_brings() -> None:
     assert {*ONE_WORD, *NO_LICENCE_FIELD, *NO_HOME} <= set(OPTIONAL)
+
+
+def find_arguments(command: str) -> list[str]:
+    """Return what follows a command in the steps of the release's workflow."""
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text("utf-8"))
+    steps = [step.get("run", "") for step in workflow["jobs"]["publish"]["steps"]]
+    lines = "\n".join(steps).replace("\\\n", " ").split("\n")
+    [line] = [line for line in lines if command in line]
+    return shlex.split(line.partition(command)[2], comments=True)
+
+
+def match_files(folder: Path, arguments: list[str]) -> set[str]:
+    """Return the files beneath a folder that the arguments match, as a shell would."""
+    return {str(found.relative_to(folder)) for each in arguments for found in folder.glob(each)}
+
+
+def test_the_release_publishes_each_file_with_the_attestation_signed_for_it(tmp_path: Path) -> None:
+    dist = tmp_path / "dist"
+    dist.mkdir()
+    made = ("ullage-1.2.3-py3-none-any.whl", "ullage-1.2.3.tar.gz", "SHA256SUMS", "ullage.cdx.json")
+    for name in made:
+        (dist / name).touch()
+    signed = match_files(tmp_path, find_arguments("pypi_attestations sign"))
+    assert signed == {f"dist/{name}" for name in made[:2]}
+    attested = {f"{name}.publish.attestation" for name in signed}  # where the command writes them
+    for name in attested:
+        (tmp_path / name).touch()
+    assert match_files(tmp_path, find_arguments("uv publish")) == signed | attested
