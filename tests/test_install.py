@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -125,6 +126,16 @@ def test_a_command_that_needs_more_names_one_extra(name: str, bare: Path, tmp_pa
     assert done.returncode == 1
     assert not list(tmp_path.rglob("models")), "no model is fetched that nothing can run"
     assert "Traceback" not in done.stderr
+
+
+def test_the_screen_of_an_installation_shows_what_the_commands_say(
+    bare: Path, tmp_path: Path
+) -> None:
+    screen = (ROOT / "docs" / "screens" / "install.txt").read_text()
+    shown = re.findall(r"(?m)^\$ a/bin/ullage (.+)\n(.+\n)", screen)
+    assert shown
+    for words, said in shown:
+        assert run(bare, tmp_path, *words.split()).stderr.replace(str(tmp_path), "~") == said
 
 
 @pytest.mark.parametrize("name", WHOLE)

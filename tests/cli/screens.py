@@ -1,7 +1,8 @@
 """Make the captures in docs/screens of what a person sees: `python -m tests.cli.screens`.
 
 Each is a real command in a real tmux of 80 by 24, over a scripted model; the screen is captured as
-plain text at the moment that it shows what it is to show.
+plain text at the moment that it shows what it is to show. Those of `PRINTED` need no model: they
+are what a command prints into a pipe.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.agent.acting import called, chunk, said, scripted, usage
-from tests.cli.room import Room
+from tests.cli.room import ULLAGE, Room
 from tests.support.faults import Answer, sse
 
-SCREENS = Path(__file__).parents[2] / "docs" / "screens"
+ROOT = Path(__file__).parents[2]
+SCREENS = ROOT / "docs" / "screens"
 MAKE = "python -m tests.cli.screens"
 PATIENCE_S = 60.0
 
@@ -203,14 +205,30 @@ CHATS = {
 }
 """Screens of the chat: who makes one, and the command that a person would give for it."""
 
+PRINTED = {"help": "ullage", "context-demo": "ullage context --demo"}
+"""Commands whose whole output is a page of its own."""
+
+
+def capture_output(command: str, folder: Path) -> str:
+    """Return a command line and what it prints, with no home and no settings but its own."""
+    room = Room(folder)
+    wide = {**room.environment, "COLUMNS": "100"}
+    words = [ULLAGE, *shlex.split(command)[1:]]
+    done = subprocess.run(words, env=wide, check=True, capture_output=True, text=True, timeout=60)
+    return f"$ {command}\n" + done.stdout.replace(f"{ROOT}/", "./")
+
 
 def main() -> int:
     """Make all of them, or those that are named."""
     wanted = sys.argv[1:]
+    for name in [each for each in wanted or PRINTED if each in PRINTED]:
+        with tempfile.TemporaryDirectory() as folder:
+            text = capture_output(PRINTED[name], Path(folder))
+        (SCREENS / f"{name}.txt").write_text(text)
     for make in (ask_about_a_command, ask_about_an_edit, stream) if not wanted else ():
         with tempfile.TemporaryDirectory() as folder:
             make(Path(folder))
-    for name in wanted or CHATS:
+    for name in [each for each in wanted or CHATS if each not in PRINTED]:
         make_chat, command = CHATS[name]
         with tempfile.TemporaryDirectory() as folder:
             screen = make_chat(Path(folder)).replace(f"{folder}/", "")

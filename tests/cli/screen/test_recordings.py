@@ -1,4 +1,7 @@
-"""The screens in docs/screens are what the chat draws today; without its packages it goes on."""
+"""The screens in docs/screens are what is drawn and printed today; without its packages it goes on.
+
+"It" is the chat. What the README quotes of a screen is compared with the command, too.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.screens import CHATS, MAKE, SCREENS
+from tests.cli.screens import CHATS, MAKE, PRINTED, ROOT, SCREENS, capture_output
 from ullage.cli import chat
 
 TELLS = re.compile(
@@ -35,6 +38,21 @@ def test_a_screen_is_as_it_was_recorded(name: str) -> None:
     under_way = "(esc interrupts)" in recorded  # whose last rows depend on when it was looked at
     rows = 11 if under_way else len(wanted)
     assert drawn[:rows] == wanted[:rows], f"{MAKE} {name}"
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_what_a_screen_shows_is_what_the_command_prints(name: str, tmp_path: Path) -> None:
+    recorded = (SCREENS / f"{name}.txt").read_text()
+    assert capture_output(PRINTED[name], tmp_path) == recorded, f"{MAKE} {name}"
+
+
+def test_each_line_that_the_readme_quotes_of_a_context_is_one_that_is_printed() -> None:
+    readme = (ROOT / "README.md").read_text()
+    _, _, section = readme.partition("### What fills your window")
+    quoted = section.partition("```text\n")[2].partition("```")[0].splitlines()
+    printed = (SCREENS / "context-demo.txt").read_text().splitlines()
+    assert quoted
+    assert [line for line in quoted if line not in printed] == []
 
 
 def test_every_screen_of_the_chat_is_shown_in_its_page() -> None:
