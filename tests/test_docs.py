@@ -114,6 +114,12 @@ def test_every_command_shown_is_one_that_the_program_takes(line: str) -> None:
     assert given.command == line.split()[1]
 
 
+@pytest.mark.parametrize("line", [line for line in commands() if line.startswith("ullage worker")])
+def test_every_worker_shown_is_told_what_answers(line: str) -> None:
+    given = parser().parse_args(shlex.split(line, comments=True)[1:])
+    assert given.base_url or given.embedded or given.agents
+
+
 @pytest.mark.parametrize("page", having("sh"), ids=named)
 def test_every_block_of_shell_is_one_that_a_shell_reads(page: Path) -> None:
     for text in blocks(page, "sh"):
