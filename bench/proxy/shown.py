@@ -20,6 +20,11 @@ RELAY: Final = "bare relay"
 DEARER: Final = 8
 """How many times more the peer is to cost."""
 
+AGAINST: Final = (
+    "Against the targets. Those of CPU for 1 KB and of the first chunk are meant for a machine on\n"
+    "which the bare relay takes 0.23 ms and adds 0.8 ms:"
+)
+
 Rounds = Sequence[Row]
 
 INTRODUCTION: Final = (
@@ -163,7 +168,7 @@ def targets(results: Row) -> str:
         [f"{PEER} over ullage: {said}", str(DEARER), short(times), _kept(times >= DEARER)]
         for said, times in ratios(results["readings"])
     ]
-    return "Against the targets:\n\n" + table(["", "target", "measured", "kept"], rows)
+    return AGAINST + "\n\n" + table(["", "target", "measured", "kept"], rows)
 
 
 def ratios(readings: Row) -> Iterator[tuple[str, float]]:

@@ -66,6 +66,23 @@ def test_the_section_has_every_workload_and_its_targets():
         assert line in text.splitlines()
 
 
+def test_the_page_holds_each_target_as_it_is_now():
+    page = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text("utf-8")
+    assert shown.AGAINST in page
+    rows = page.partition(shown.AGAINST)[2].strip().partition("\n\n")[0].splitlines()[2:]
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    told = {said: (limit, kept) for said, limit, _, kept, *_ in cells}
+    wanted = {target.said: f"{target.limit:g} {target.unit}" for target in shown.TARGETS}
+    assert {said: told[said][0] for said in wanted} == wanted
+    peers = {limit for said, (limit, _) in told.items() if said.startswith(shown.PEER)}
+    assert peers == {str(shown.DEARER)}
+    for said, _, measured, kept, *_ in cells:
+        value = float(measured.split()[0])
+        limit = float(told[said][0].split()[0])
+        held = value >= limit if said.startswith(shown.PEER) else value <= limit
+        assert kept == ("yes" if held else "**no**"), said
+
+
 def test_failures_are_shown():
     found = results()
     found["readings"]["small"]["LiteLLM"][1]["failed"] = {"lost": 3, "status 500": 1}
