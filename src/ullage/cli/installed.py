@@ -29,6 +29,9 @@ OWN: Final = "ullage"
 MADE_BY_VENV: Final = ("_virtualenv.pth", "import _virtualenv")
 """What uv and virtualenv put into an environment, and its content."""
 
+ADDED: Final = "is in no record"
+"""What is told of a file that lies in a package's folder and was not installed with it."""
+
 AT_START: Final = ("sitecustomize.py", "usercustomize.py")
 """What Python runs at every start, beside `.pth` files."""
 
@@ -43,13 +46,17 @@ class FileDifference:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedPackage:
-    """One package: `files` were compared; `editable` is the folder of its source, or ""."""
+    """One package: `files` were compared, `compiled` ones (.pyc) were not looked at.
+
+    `editable` is the folder of its source, or "".
+    """
 
     name: str
     version: str
     place: str
     editable: str
     files: int
+    compiled: int
     differences: tuple[FileDifference, ...]
 
 
@@ -133,11 +140,17 @@ def _verify_package(found: Distribution, owned: set[str]) -> VerifiedPackage:
     if not rows:
         why = "no record of its files is installed: nothing of it can be checked"
         differences.append(FileDifference(place, why))
-    differences += _find_added((path for path, _, _ in rows), place, owned)
+    lying = set(_walk_folders((path for path, _, _ in rows), place))
+    compiled = {path for path in lying if _is_compiled(path, owned)}
+    differences += [
+        FileDifference(os.path.relpath(path, place), ADDED)
+        for path in sorted(lying - owned - compiled)
+    ]
     if _normalize(found.name) == OWN:
         differences += _find_elsewhere(editable, owned)
+    compared = sum([bool(hashed) for _, hashed, _ in rows])
     return VerifiedPackage(
-        found.name, found.version, place, editable, len(rows), tuple(differences)
+        found.name, found.version, place, editable, compared, len(compiled), tuple(differences)
     )
 
 
@@ -170,20 +183,21 @@ def _compare(path: str, hashed: str, size: str, place: str) -> FileDifference | 
     return None if made == digest else FileDifference(shown, f"has another {kind} than recorded")
 
 
-def _find_added(recorded: Iterable[str], place: str, owned: set[str]) -> Iterator[FileDifference]:
-    """Yield files in a package's folders that no record names.
-
-    What Python compiled of a file of a record (`__pycache__`) is none.
-    """
+def _walk_folders(recorded: Iterable[str], place: str) -> Iterator[str]:
+    """Yield the paths of all files in a package's folders."""
     inside = [Path(path).relative_to(place).parts for path in recorded if _is_below(path, place)]
     for folder in sorted({parts[0] for parts in inside if len(parts) > 1}):
         for root, _, names in os.walk(Path(place, folder)):
-            for name in sorted(names):
-                source = Path(root).parent / f"{name.partition('.')[0]}.py"
-                compiled = Path(root).name == "__pycache__" and name.endswith(".pyc")
-                path = str(Path(root, name))
-                if path not in owned and not (compiled and str(source) in owned):
-                    yield FileDifference(os.path.relpath(path, place), "is in no record")
+            yield from (str(Path(root, name)) for name in names)
+
+
+def _is_compiled(path: str, owned: set[str]) -> bool:
+    """Tell whether a file is what Python compiled of one of a record."""
+    found = Path(path)
+    if found.parent.name != "__pycache__" or found.suffix != ".pyc":
+        return False
+    source = found.parent.parent / f"{found.name.partition('.')[0]}.py"
+    return path in owned or str(source) in owned
 
 
 def _is_below(path: str, place: str) -> bool:
@@ -204,7 +218,7 @@ def _find_loose(place: str, owned: set[str]) -> Iterator[FileDifference]:
         if (path.suffix == ".pth" or path.name in AT_START) and str(path) not in owned:
             name, content = MADE_BY_VENV
             if path.name != name or path.read_text("utf-8", "replace").strip() != content:
-                what = "is in no record, and Python reads it at every start"
+                what = f"{ADDED}, and Python reads it at every start"
                 yield FileDifference(str(path), what)
 
 
@@ -219,12 +233,23 @@ def _describe(found: Verification) -> Iterator[str]:
     first = found.packages[0]
     whole = f"{first.name} {first.version}" if len(found.packages) == 1 else ""
     yield f"{whole or f'{len(found.packages)} packages'}: {count:,} files compared with the record"
+    if compiled := sum(one.compiled for one in found.packages):
+        yield (
+            f"what Python compiled was not looked at (.pyc: {compiled:,}): delete the folders "
+            "__pycache__, and Python writes it anew"
+        )
     for one in found.packages:
         for difference in one.differences:
             yield f"  ! {one.name} {one.version}: {difference.path} {difference.what}"
-        if one.differences:
+        kinds = {difference.what == ADDED for difference in one.differences}
+        if False in kinds:
             again = f"pip install --force-reinstall --no-deps '{one.name}=={one.version}'"
             yield f"    fix: look at what changed it, then {again}"
+        if True in kinds:
+            yield (
+                f"    fix: find out what put there what {ADDED}, and delete it: pip leaves it "
+                "where it is"
+            )
     for loose in found.loose:
         yield f"  ! {loose.path} {loose.what}"
         yield "    fix: find out what put it there; delete it if you do not want it"
