@@ -43,6 +43,11 @@ def test_the_command_alone_prints_a_grouped_help_with_five_examples() -> None:
         (["context", "--from", "claud"], "did you mean 'claude'?"),
         (["run", "hi", "--qqq"], "unrecognized arguments: --qqq"),
         (["--verison"], "unrecognized arguments: --verison; did you mean '--version'?"),
+        (
+            ["serve", "--port", "abc"],
+            "argument --port: 'abc' is no whole number: give one, such as",
+        ),
+        (["run", "hi", "--temperature", "warm"], "'warm' is no number: give one, such as 0.5"),
         (["run", "--", "hi", "--store", "x"], "no option stands behind --"),
     ],
 )
@@ -60,7 +65,9 @@ def test_a_wrong_word_is_answered_with_the_nearest_one(words: list[str], said: s
         (["models", "list", "--provider", "opnai"], 1, "did you mean 'openai'?"),
         (["window", "gpt-4oo"], 0, "did you mean 'gpt-4o'?"),
         (["context", "--demo", "--model", "gpt-4oo"], 0, "did you mean 'gpt-4o'?"),
-        (["demo", "--model", "smolm2-135m"], 1, "did you mean 'smollm2-135m'?"),
+        (["demo", "--model", "smolm2-135m"], 1, "did you mean 'smollm2-135m'? There are "),
+        (["demo", "--model", "nosuch"], 1, "called 'nosuch': there are qwen2.5-coder-0.5b, "),
+        (["models", "show", "nosuch"], 1, "has no row for nosuch: an id of another host needs"),
     ],
 )
 def test_a_wrong_model_is_answered_with_the_nearest_one(

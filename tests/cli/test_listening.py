@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import threading
 from collections.abc import Iterator
@@ -78,6 +79,31 @@ def serving(app: Answering, limits: ConnectionLimits) -> Iterator[int]:
             app.let_go.set()
             server.should_exit = True
             thread.join(30)
+
+
+@pytest.mark.parametrize(
+    ("sent", "code", "said"),
+    [
+        (b"\0rubbish\r\n\r\n", "malformed_request", "is no request of HTTP/1.1: check"),
+        (
+            b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 70_000,
+            "head_too_large",
+            "65,536 byt",
+        ),
+    ],
+)
+def test_what_is_no_request_is_answered_and_logged_with_one_id(
+    port: int, sent: bytes, code: str, said: str, caplog: pytest.LogCaptureFixture
+):
+    with Line(port) as line:
+        line.send(sent)
+        (reply,) = line.read(until=0)
+    told = json.loads(reply.body)["error"]
+    assert (reply.status, reply.get("x-ullage-error"), told["code"]) == (400, code, code)
+    assert said in told["message"]
+    (record,) = [one for one in caplog.records if one.levelname == "WARNING"]
+    assert record.name == "ullage.serve"
+    assert record.fields["request_id"] == reply.get("x-ullage-request-id")  # type: ignore[attr-defined]
 
 
 @pytest.mark.slow

@@ -90,7 +90,7 @@ def test_a_busy_session_stays_and_is_told(run: Run, url: str, capsys: Capture):
         (("--most", "many"), "such as 500G"),
         (("--most", ""), "such as 500G"),
         (("--most", "infG"), "such as 500G"),
-        (("--days", "-1"), "over 0"),
+        (("--days", "-1"), "over 0, not -1\n"),
         (("--days", "30"), "--yes"),
     ],
 )

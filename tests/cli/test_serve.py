@@ -30,7 +30,7 @@ from ullage.cli.main import main, parser
 from ullage.config.serving import Serve, Upstream
 from ullage.core.compaction.policy import Policy
 from ullage.core.errors import ConfigurationError
-from ullage.storage.place import PROXY, default_url
+from ullage.storage.place import PROXY, default_url, find_new_folder
 
 TOKEN = "sentinel-token-0123456789"
 FILE = """
@@ -187,10 +187,12 @@ def test_a_broken_file_is_refused_with_its_line(file: Path, text: str, why: str)
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, capsys: Any):
     assert main(["serve", "--config", str(tmp_path / "none.toml")]) == 1
-    assert "none.toml cannot be read" in capsys.readouterr().err
+    assert (
+        "none.toml cannot be read: there is no such file; check its path" in capsys.readouterr().err
+    )
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
     assert main(["serve", "--config", str(tmp_path / "bytes.toml")]) == 1
-    assert "bytes.toml cannot be read" in capsys.readouterr().err
+    assert "bytes.toml cannot be read: line 1 is not UTF-8" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -401,6 +403,13 @@ def test_an_address_of_the_sixth_protocol_is_bound_as_one():
             assert listening.family == socket.AF_INET6
     except ConfigurationError as error:
         pytest.skip(f"no IPv6 here: {error}")
+
+
+def test_a_folder_that_a_store_makes_is_told_of(tmp_path: Path) -> None:
+    store = f"sqlite:{tmp_path}/new/inside/p.db"
+    assert find_new_folder(store) == tmp_path / "new" / "inside"
+    assert find_new_folder(f"sqlite:{tmp_path}/p.db") is None
+    assert find_new_folder(default_url(PROXY)) is find_new_folder("memory:") is None
 
 
 def test_a_store_that_cannot_be_opened_stops_the_start(tmp_path: Path, capsys: Any):

@@ -351,7 +351,8 @@ def test_a_fork_prints_its_name_and_shares_the_beginning(run: Run, capsys: Captu
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["show", "nobody"], 2, "there is no session 'nobody' in this log"),
+        (["show", "nobody"], 2, "there is no session 'nobody' in sqlite:///"),
+        (["resume", "nobody"], 2, "`ullage sessions` lists what there is"),
         (["fork", "nobody"], 2, "there is no session 'nobody'"),
         (["show", "a"], 1, "2 sessions begin with 'a': a1, a2: give more of the name"),
         (["show", "cellar", "--at", "11"], 1, "--at 11: session cellar has events 1 to 10"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import pickle
+import socket
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from ullage.api.functions import awindow, window
 from ullage.cli.main import main
 from ullage.config.settings import Settings
 from ullage.runtime import Runtime
+from ullage.windows import table
 
 FILE = "[context_windows]\nother = 100\ngpt-5 = 9000\n"
 MARKED = "claude-sonnet-4-5[1m]"
@@ -74,3 +76,31 @@ def test_a_model_that_the_table_knows_is_not_proposed_for_itself(
         assert "did you mean" not in out
         assert main(["window", "gtp-5", "--base-url", server.base_url]) == 0
         assert "did you mean 'gpt-5'?" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("form", [(), ("--explain",), ("--json",)])
+def test_a_server_that_is_not_there_is_told_of_once(
+    form: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"http://127.0.0.1:{find_port()}/v1"
+    assert main(["window", "m", "--base-url", url, *form]) == 0  # unknown is an answer, too
+    out, err = capsys.readouterr()
+    assert ((out + err).count("gave no answer"), err) == (1, "")
+
+
+def test_what_is_no_part_of_the_answer_is_told_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ULLAGE_CACHE_DIR", str(tmp_path))
+    (tmp_path / table.FILE).write_bytes(b"no table")
+    assert main(["window", "gpt-5"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("272,000 tokens of input")
+    assert str(tmp_path / table.FILE) in err
+
+
+def find_port() -> int:
+    """Return a port on which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        port: int = bound.getsockname()[1]
+        return port

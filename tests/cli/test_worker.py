@@ -65,7 +65,8 @@ def test_a_turn_is_submitted_run_and_shown(
     given = ["--store", store]
     assert main(["submit", "Do job one.", "--session", "s", "--key", "k", *given]) == 0
     out, err = capsys.readouterr()
-    assert err == "session s\n"
+    assert err.startswith("session s; a worker runs the job. Start one where none runs: ")
+    assert f"ullage worker --store {store} --base-url URL --model MODEL\n" in err
     assert main(["submit", "Do job one.", "--session", "s", "--key", "k", "--json", *given]) == 0
     assert json.loads(capsys.readouterr().out)["job"] == out.strip()
     assert main(["queue", *given]) == 0

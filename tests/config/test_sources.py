@@ -76,9 +76,9 @@ def test_a_named_file_that_is_missing_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("folder", "Is a directory"),
-        ("circle", "Too many levels of symbolic links"),
-        ("nothing", "No such file or directory"),
+        ("folder", "it is a folder; name a file, such as"),
+        ("circle", "Too many levels of symbolic links; check"),
+        ("nothing", "there is no such file; check its path"),
     ],
 )
 def test_settings_that_are_there_and_cannot_be_read_are_an_error(
@@ -127,8 +127,8 @@ def test_a_broken_file_is_named_with_its_fault(
 
 def test_bytes_that_are_no_text_are_an_error(tmp_path: Path) -> None:
     path = tmp_path / "a.toml"
-    path.write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigurationError, match="cannot be read"):
+    path.write_bytes(b"offline = true\n\xff\xfe")
+    with pytest.raises(ConfigurationError, match=r"a\.toml cannot be read: line 2 is not UTF-8"):
         load(tmp_path, ULLAGE_CONFIG=str(path))
 
 

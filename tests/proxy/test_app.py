@@ -128,6 +128,20 @@ def test_anything_else_is_not_there(method: str, path: str) -> None:
     assert not upstream.requests
 
 
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("/a%0d%0ab", "there is no GET /a%0D%0Ab here"),
+        ("/ullage/v1/x%0d", "no GET /ullage/v1/x%0D here"),
+    ],
+)
+def test_a_path_with_escapes_is_shown_with_them(path: str, shown: str) -> None:
+    with FaultServer({}) as upstream, proxied(upstream.root_url) as proxy:
+        got = proxy.client.get(proxy.url + path)
+    assert got.status_code == 404
+    assert shown in got.json()["error"]["message"]
+
+
 def test_a_model_goes_to_the_first_upstream_that_serves_it() -> None:
     with FaultServer({CHAT: of_json(WHOLE["openai_chat"])}) as one, FaultServer({}) as other:
         upstreams = (

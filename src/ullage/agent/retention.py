@@ -52,8 +52,11 @@ class RetentionRules:
 
     def __post_init__(self) -> None:
         told = [*self.tenant_days.values(), *([] if self.days is None else [self.days])]
-        if any(not days > 0 for days in told):
-            raise ConfigurationError(f"sessions are kept for a number of days over 0, not {told}")
+        wrong = [days for days in told if not days > 0]
+        if wrong:
+            raise ConfigurationError(
+                f"sessions are kept for a number of days over 0, not {wrong[0]:g}"
+            )
         if self.most_bytes is not None and self.most_bytes < 0:
             raise ConfigurationError(f"sessions are kept up to 0 bytes or more: {self.most_bytes}")
         if not told and self.most_bytes is None:

@@ -20,13 +20,13 @@ from ullage.agent.overviews import Overviews
 from ullage.agent.purging import list_old_sessions, purge_sessions
 from ullage.cli import endpoint, lines, presenting
 from ullage.core.compaction.policy import Policy
-from ullage.core.errors import ConfigurationError
+from ullage.core.errors import ConfigurationError, UnknownSession
 from ullage.core.session.log.erasing import is_purged
 from ullage.core.session.permissions import Rule
 from ullage.providers import Provider
 from ullage.storage import open_log
 from ullage.storage.log import EventLog, Head
-from ullage.storage.place import SESSIONS, default_url
+from ullage.storage.place import MADE, SESSIONS, default_url, find_new_folder
 from ullage.storage.protocol import DAY_S
 from ullage.tools import Executor, Sandbox, Workspace
 
@@ -61,8 +61,12 @@ def store_url(given: argparse.Namespace) -> str:
 def lend_log(given: argparse.Namespace, *, create: bool = False) -> Iterator[EventLog]:
     """Lend the log; without `create` it must be there."""
     embeddings = config.load().settings.embeddings
-    log = open_log(store_url(given), create=create, embeddings=embeddings)
+    url = store_url(given)
+    new = find_new_folder(url) if create else None
+    log = open_log(url, create=create, embeddings=embeddings)
     try:
+        if new is not None:
+            say(MADE.format(folder=new))
         if create:
             _apply_retention(log)
         yield log
@@ -104,7 +108,13 @@ def find_session(log: EventLog, name: str | None) -> Session:
                 f"{len(found)} sessions begin with {name!r}: {', '.join(sorted(found)[:5])}: give "
                 "more of the name"
             )
-        return Session(log, name or "")
+        if name not in found:
+            what = "no session" if name is None else f"no session {name!r:.60}"
+            raise UnknownSession(
+                f"there is {what} in {log.url}: check the name and --store; `ullage sessions` "
+                "lists what there is"
+            )
+        return Session(log, name)
     return Session(log, found[0])
 
 

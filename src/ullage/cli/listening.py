@@ -7,12 +7,17 @@ and what is answered, is not known here.
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+log = logging.getLogger("ullage.serve")
 
 AHEAD: Final = 16
 """Requests that may wait on a connection for the answers before theirs."""
@@ -55,6 +60,15 @@ class ConnectionLimits:
 
 STANDARD: Final = ConnectionLimits()
 
+MALFORMED: Final = (
+    "what came is no request of HTTP/1.1: check its first line, its headers and its lengths, and "
+    f"send at most {AHEAD} requests before their answers"
+)
+TOO_LARGE: Final = (
+    "the head of the request is over {most:,} bytes: send fewer or shorter headers, or raise "
+    "head_bytes in [serve]"
+)
+
 SPOKEN: Final = b"websocket"
 """What a client asks to change to that is told to whoever answers: it is refused there."""
 
@@ -90,6 +104,17 @@ def _make_way(waiting: dict[Any, float]) -> bool:
     del waiting[first]
     first.transport.abort()
     return True
+
+
+def _write_refusal(code: str, text: str, name: str) -> bytes:
+    """Return the answer to what is no request, head and body."""
+    body = json.dumps({"error": {"code": code, "message": text}}).encode()
+    lines = (
+        *("HTTP/1.1 400 Bad Request", "content-type: application/json"),
+        *(f"content-length: {len(body)}", "connection: close"),
+        *(f"x-ullage-error: {code}", f"x-ullage-request-id: {name}", "", ""),
+    )
+    return "\r\n".join(lines).encode("ascii") + body
 
 
 class PlainParser:
@@ -198,7 +223,7 @@ class Bounded(HttpToolsProtocol):
         self._unread += len(data)
         self._is_reading, self._told = True, False
         try:
-            super().data_received(data)
+            self._read(data)
         finally:
             self._is_reading = False
         if self.transport.is_closing():
@@ -206,9 +231,19 @@ class Bounded(HttpToolsProtocol):
         if self._told:
             self._within(self._bound_s)
         if self._unread > self._limits.head_bytes:
-            self.send_400_response("The head of the request is too large.")
+            self._refuse("head_too_large", TOO_LARGE.format(most=self._limits.head_bytes))
         elif self._limit is None and not self._answering():
             self._within(self._limits.head_s)
+
+    def _read(self, data: bytes) -> None:
+        """Do as uvicorn's `data_received`, but for what is said of what is no request."""
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:  # a WebSocket's: whoever answers refuses it
+            pass
+        except httptools.HttpParserError:
+            self._refuse("malformed_request", MALFORMED)
 
     def on_message_begin(self) -> None:
         """Wait for the head."""
@@ -263,12 +298,13 @@ class Bounded(HttpToolsProtocol):
         elif not self._ends_itself:
             super().shutdown()
 
-    def send_400_response(self, msg: str) -> None:
+    def _refuse(self, code: str, text: str) -> None:
         """Refuse what is no request, and hang up; never in the middle of an answer."""
-        if any(cycle.response_started for cycle in self._answering()):
-            self.transport.close()
-        else:
-            super().send_400_response(msg)
+        name = f"{random.getrandbits(64):016x}"
+        log.warning("%s", text, extra={"fields": {"code": code, "request_id": name}})
+        if not any(cycle.response_started for cycle in self._answering()):
+            self.transport.write(_write_refusal(code, text, name))
+        self.transport.close()
         self._leave()
 
     def _find_application(self) -> Any:

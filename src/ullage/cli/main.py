@@ -163,6 +163,13 @@ def _list_groups() -> Iterator[str]:
         yield ""
 
 
+NUMBERS: Final[Mapping[Any, tuple[str, str]]] = {
+    int: ("whole number", "8"),
+    float: ("number", "0.5"),
+}
+"""What the types of numbers are called, with an example."""
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that suggests what a wrong word may have meant."""
 
@@ -197,6 +204,18 @@ class Parser(argparse.ArgumentParser):
         name = wrong.partition("=")[0]
         near = "no option stands behind --" if name in options else suggest(name, options)
         self.error(f"unrecognized arguments: {' '.join(words)}{near and f'; {near}'}")
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        """Return the value of an argument; what is no number is said to be none."""
+        try:
+            return super()._get_value(action, arg_string)
+        except argparse.ArgumentError as error:
+            kind = NUMBERS.get(action.type)
+            if kind is None:
+                raise
+            raise argparse.ArgumentError(
+                action, f"{arg_string!r:.80} is no {kind[0]}: give one, such as {kind[1]}"
+            ) from error
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Refuse a value that is not a choice, and propose the nearest choice."""

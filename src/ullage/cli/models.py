@@ -107,8 +107,9 @@ def _show(given: argparse.Namespace) -> int:
     if row is None:
         at = f" at {given.provider}" if given.provider is not None else ""
         near = table.suggest(given.id)
+        an = f"{near} An" if near else "an"
         raise ConfigurationError(
-            f"the table of {table.snapshot} has no row for {given.id}{at}: {near and f'{near} '}An "
+            f"the table of {table.snapshot} has no row for {given.id}{at}: {an} "
             "id of another host needs --provider, a model of your own a window that you set"
         )
     family = find_family(row.model)

@@ -32,7 +32,7 @@ from ullage.config.serving import Serve, Upstream
 from ullage.core.errors import ConfigurationError
 from ullage.core.errors.extras import explain_missing
 from ullage.runtime import make_runtime
-from ullage.storage.place import PROXY, default_url
+from ullage.storage.place import MADE, PROXY, default_url, find_new_folder
 
 if TYPE_CHECKING:
     from ullage.cli.leaving import LeavingServer
@@ -181,7 +181,10 @@ def run(given: argparse.Namespace) -> int:
             otel.enable(app.runtime)
         listening = bind_socket(serve.host, serve.port)
         held.callback(listening.close)
+        new = find_new_folder(serve.store or "")
         _ = app.store  # opened here, where a store that is none has an exit code
+        if new is not None:
+            logs.announce(given, "made_folder", [MADE.format(folder=new)], folder=str(new))
         port = listening.getsockname()[1]
         names = [one.name for one in serve.upstreams]
         told = {"host": serve.host, "port": port, "upstreams": names, "version": version("ullage")}

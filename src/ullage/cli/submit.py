@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import shlex
 import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
@@ -14,6 +15,8 @@ from ullage.cli.run import TEXT
 from ullage.cli.stdin import read_prompt
 from ullage.cli.worker import add_engine
 from ullage.core.errors import ConfigurationError
+from ullage.storage import hide_password
+from ullage.storage.place import MADE, find_new_folder
 
 if TYPE_CHECKING:
     from ullage.workers.job import JobOutcome
@@ -57,7 +60,11 @@ def run(given: argparse.Namespace) -> int:
         raise ConfigurationError("there is nothing to say: give a text, or pipe one into stdin")
     from ullage.workers.queue import JobQueue
 
-    with JobQueue(desk.store_url(given), given.engine) as queue:
+    url = desk.store_url(given)
+    new = find_new_folder(url)
+    with JobQueue(url, given.engine) as queue:
+        if new is not None:
+            desk.say(MADE.format(folder=new))
         ticket = queue.submit(
             given.session or uuid.uuid4().hex[:12],
             text,
@@ -77,13 +84,23 @@ def run(given: argparse.Namespace) -> int:
     return 0
 
 
+def _describe_worker(given: argparse.Namespace) -> str:
+    """Return the command of a worker that takes the job."""
+    options = {"--store": given.store and hide_password(given.store), "--engine": given.engine}
+    named = [f"{name} {shlex.quote(value)}" for name, value in options.items() if value]
+    return " ".join(["ullage worker", *named, "--base-url URL --model MODEL"])
+
+
 def _tell(queue: JobQueue, ticket: Ticket, given: argparse.Namespace) -> None:
     if given.json:
         made = {"job": ticket.id, "session": ticket.session, "store": queue.store}
         lines.out(json.dumps(made, indent=2))
     else:
         lines.out(ticket.id)
-        desk.say(f"session {ticket.session}")
+        desk.say(
+            f"session {ticket.session}; a worker runs the job. Start one where none runs: "
+            f"{_describe_worker(given)}"
+        )
 
 
 async def _print_events(ticket: Ticket) -> JobOutcome:

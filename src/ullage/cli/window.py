@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Final
 
 from ullage.api.functions import window
+from ullage.cli import lines
 from ullage.core.errors import ConfigurationError
 from ullage.core.errors.nearest import suggest
 from ullage.core.tokens.claim import Source
@@ -86,14 +89,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """Print the window; unknown is an answer too, so the exit code is 0."""
     provider, base_url = find_server(given.provider, given.base_url)
-    found = window(
-        given.model,
-        base_url=base_url,
-        provider=provider,
-        api_key=read_key(given.api_key_env, base_url, provider),
-        override=given.window,
-        refresh=given.refresh,
-    )
+    with _hold_warnings() as held:
+        found = window(
+            given.model,
+            base_url=base_url,
+            provider=provider,
+            api_key=read_key(given.api_key_env, base_url, provider),
+            override=given.window,
+            refresh=given.refresh,
+        )
+    shown = found.warnings if given.json or given.explain or not found.known else ()
+    for warning in held:
+        if warning not in shown:
+            lines.note(warning)
     if given.json:
         print(json.dumps(describe(found), indent=2))
     elif given.explain:
@@ -104,6 +112,23 @@ def run(given: argparse.Namespace) -> int:
     else:
         print(f"{found.input_tokens:,} tokens of input ({found.name_source()})")
     return 0
+
+
+@contextmanager
+def _hold_warnings() -> Iterator[list[str]]:
+    """Hold back what is logged of windows: most of it is part of the answer."""
+    held: list[str] = []
+
+    def hold(record: logging.LogRecord) -> bool:
+        held.append(record.getMessage())
+        return False
+
+    logger = logging.getLogger("ullage.windows")
+    logger.addFilter(hold)
+    try:
+        yield held
+    finally:
+        logger.removeFilter(hold)
 
 
 def find_server(provider: str | None, base_url: str | None) -> tuple[str | None, str | None]:

@@ -15,6 +15,7 @@ from ullage.agent import Agent
 from ullage.cli import desk, endpoint, logs
 from ullage.core.errors import ConfigurationError
 from ullage.core.errors.extras import explain_missing
+from ullage.storage.place import MADE, find_new_folder
 from ullage.storage.postgres_url import hide_password
 from ullage.workers.opening import ENGINES, choose_engine
 
@@ -82,6 +83,7 @@ def run(given: argparse.Namespace) -> int:
         agents = _find_agents(given, held)
         logs.apply_levels(given)
         metrics = JobMetrics()
+        new = find_new_folder(store)
         worker = TurnWorker(
             store,
             agents,
@@ -97,8 +99,10 @@ def run(given: argparse.Namespace) -> int:
 
             held.enter_context(serve_metrics(given.metrics_port, metrics, store, engine))
         where = hide_password(store)
-        said = f"works for the {engine} queue of {where}; Ctrl-C drains"
-        logs.announce(given, "started", [said], engine=engine, store=where)
+        said = [f"works for the {engine} queue of {where}; Ctrl-C drains"]
+        if new is not None:
+            said.insert(0, MADE.format(folder=new))
+        logs.announce(given, "started", said, engine=engine, store=where)
         asyncio.run(_work(worker, partial(logs.announce, given)))
         logs.announce(given, "ended", [])
     return 0

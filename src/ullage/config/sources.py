@@ -201,7 +201,7 @@ def _is_there(path: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as error:
-        raise ConfigurationError(f"{path} cannot be read: {error}") from error
+        raise _make_unread(path, error) from error
     return True
 
 
@@ -218,6 +218,20 @@ def _nest_value(keys: Sequence[str], value: Any) -> dict[str, Any]:
     return made
 
 
+def _make_unread(path: Path, error: OSError | UnicodeDecodeError) -> ConfigurationError:
+    """Return what is said of a file of settings that cannot be read."""
+    if isinstance(error, UnicodeDecodeError):
+        line = error.object.count(b"\n", 0, error.start) + 1
+        why = f"line {line} is not UTF-8 (byte 0x{error.object[error.start]:02x}); save it as UTF-8"
+    elif isinstance(error, FileNotFoundError):
+        why = "there is no such file; check its path"
+    elif isinstance(error, IsADirectoryError):
+        why = f"it is a folder; name a file, such as {path / PROJECT_FILE}"
+    else:
+        why = f"{error.strerror}; check its path and permissions"
+    return ConfigurationError(f"{path} cannot be read: {why}")
+
+
 def _file(path: Path, *, foreign: bool) -> Any:
     import tomllib
 
@@ -226,7 +240,7 @@ def _file(path: Path, *, foreign: bool) -> Any:
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path} cannot be read: {error}") from error
+        raise _make_unread(path, error) from error
     of_json = path.suffix == ".json"
     try:
         data = json.loads(text, object_pairs_hook=_once) if of_json else tomllib.loads(text)

@@ -84,9 +84,11 @@ def obtain(row: ModelRow, cache_dir: Path | None = None, report: Progress = igno
 
 def _row(name: str) -> ModelRow:
     if name not in ROWS:
+        near = suggest(name, ROWS)
+        there = f"{near} There" if near else "there"
         raise ConfigurationError(
-            f"there is no embedded model called {name!r}; {suggest(name, ROWS)} The known ones are "
-            f"{', '.join(sorted(ROWS))}. A GGUF of your own can be given as a path instead"
+            f"there is no embedded model called {name!r}: {there} are "
+            f"{', '.join(sorted(ROWS))}; a GGUF of your own can be given as a path instead"
         )
     return ROWS[name]
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
+from urllib.parse import quote
 
 from ullage.guard.planning import load_dialects
 from ullage.live.source import Viewer
@@ -334,9 +335,10 @@ class App:
             if is_api(head.path):
                 await ApiExchange(self, head, channel, admitted, line).answer()
             else:
-                await self._exchange(Exchange(self, head, channel, admitted, line), head)
+                exchange = Exchange(self, head, channel, admitted, line)
+                await self._exchange(exchange, head, line.path)
 
-    async def _exchange(self, exchange: Exchange, head: heads.RequestHead) -> None:
+    async def _exchange(self, exchange: Exchange, head: heads.RequestHead, asked: str) -> None:
         form = routes.find_form(head.path) if head.method == "POST" else None
         checked, model = routes.find_checked(head.path)
         if form is not None:
@@ -347,7 +349,9 @@ class App:
             await exchange.forward()
         else:
             raise RequestRefused(
-                404, "no_such_route", f"there is no {head.method} {head.path:.80} here"
+                404,
+                "no_such_route",
+                f"there is no {head.method} {quote(asked):.80} here: see GET /",
             )
 
     async def _lifespan(self, receive: Any, send: Any) -> None:

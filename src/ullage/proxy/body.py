@@ -50,7 +50,8 @@ class RequestRefused(Exception):  # noqa: N818 - an answer, not a fault
 
 def refuse_body(most: int) -> RequestRefused:
     """Return the answer to a body that is too large, whether it says so ahead or turns out so."""
-    return RequestRefused(413, "body_too_large", f"the body is over {most:,} bytes")
+    text = f"the body is over {most:,} bytes: send less, or raise max_body in [serve]"
+    return RequestRefused(413, "body_too_large", text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,7 @@ def read(raw: bytes, name: str, bounds: Bounds = Bounds()) -> Body:
     bounds. What no parser takes is opaque: it is forwarded as it is.
     """
     if len(raw) > MOST_VALUES and raw.count(b",") > MOST_VALUES and _commas(raw) > MOST_VALUES:
-        text = f"the body holds more than {MOST_VALUES:,} values"
+        text = f"the body holds more than {MOST_VALUES:,} values: send less, such as fewer messages"
         raise RequestRefused(413, "too_many_values", text)
     try:
         body = _quickly(raw, name, bounds.depth)
@@ -170,7 +171,11 @@ def _flat(raw: bytes, most: int, inside: int = 0) -> None:
 
 
 def _too_deep(most: int) -> RequestRefused:
-    return RequestRefused(400, "nested_too_deep", f"the body is nested deeper than {most} levels")
+    text = (
+        f"the body is nested deeper than {most} levels: send what is inside as text, or raise "
+        "max_depth in [serve]"
+    )
+    return RequestRefused(400, "nested_too_deep", text)
 
 
 def shallow(raw: bytes, most: int = DEEPEST) -> bool:
@@ -265,7 +270,8 @@ def _check_bounds(body: Body, bounds: Bounds) -> Body:
         raise RequestRefused(
             413,
             "too_many_messages",
-            f"the request has {len(body.history):,} messages, and {bounds.messages:,} are taken",
+            f"the request has {len(body.history):,} messages, and {bounds.messages:,} are taken: "
+            "send fewer, or raise max_messages in [serve]",
         )
     choices = body.fields.get("n")
     if type(choices) in (int, float) and choices > bounds.choices:  # type: ignore[operator]  # a number

@@ -41,7 +41,7 @@ LINKS: Final = (
     ("/ullage/sessions", "the last conversations, without their text"),
     ("/ullage/v1/openapi.json", "requests that the proxy answers itself: fit, count, recall"),
 )
-DOCS: Final = "ullage serve --help, and docs/proxy.md of the source"
+DOCS: Final = "ullage serve --help, and ullage docs proxy"
 HTML: Final = "text/html; charset=utf-8"
 
 JSON: Final = "application/json"

@@ -84,5 +84,5 @@ def missing(path: Path) -> StoreError:
     """Return what is said of a store that was to be read and is not there."""
     return StoreError(
         f"there is no store at {path}: the first session or guard that keeps one begins it; check "
-        "the path if one should be there"
+        "the path if one should be there (--store, or the setting `store`)"
     )

@@ -17,3 +17,17 @@ def default_url(file: str) -> str:
     import platformdirs
 
     return f"sqlite:{Path(platformdirs.user_data_dir('ullage', appauthor=False)) / file}"
+
+
+MADE: Final = "made the folder {folder} for the store"
+"""What is said of a folder that opening a store made."""
+
+
+def find_new_folder(url: str) -> Path | None:
+    """Return the folder that opening a store makes; None for one that is there, or ullage's own."""
+    from ullage.storage.opening import find_file
+
+    if not url.startswith("sqlite:"):
+        return None
+    folder = find_file(url).absolute().parent
+    return None if folder.exists() or folder == find_file(default_url(PROXY)).parent else folder
