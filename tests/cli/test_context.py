@@ -285,10 +285,13 @@ def test_the_page_is_written_and_said_on_the_other_channel(
     out, err = capsys.readouterr()
     assert (out, err) == ("", f"wrote {path}\n")
     assert path.read_text("utf-8").startswith("<!doctype html>")
+    assert path.stat().st_mode & 0o777 == 0o600  # it quotes the session
+    path.chmod(0o644)
     assert main(["context", "--demo", "--json", "--html", str(path)]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["schema"] == "ullage.context/1"
     assert err == f"wrote {path}\n"
+    assert path.stat().st_mode & 0o777 == 0o600
     assert main(["context", "--demo", "--brief", "--html", str(path)]) == 0
     assert capsys.readouterr().out == ASSUMED
 

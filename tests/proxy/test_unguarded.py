@@ -12,9 +12,15 @@ from tests.proxy.serving import CHAT, PATHS, WHOLE, asked, conversation, proxied
 from tests.support.faults import FaultServer, of_json
 from ullage.proxy import exchange, unguarded
 
+WORD = "TEXTMARKrole"
 SECRET = "the cellar door is never locked"
 ODD: dict[str, tuple[Any, str]] = {
-    "unknown role": ({"role": "ipython", "content": SECRET}, "messages[1] has the role 'ipython'"),
+    "unknown role": (
+        {"role": WORD, "content": SECRET},
+        "messages[1] has the role a word of 12 characters: expected one of system, developer, user",
+    ),
+    "a name of nobody's": ({"role": "user", "content": {WORD: 1}}, "content of type dict"),
+    "names of nobody's": ({WORD: 1, "id": 2}, "a mapping of a word of 12 characters, 'id'"),
     "a sentence as a role": ({"role": SECRET, "content": "x"}, "has the role a text of 31 char"),
     "no role": ({"content": SECRET}, "messages[1] has the role None"),
     "content a number": ({"role": "user", "content": 5}, "messages[1] has content of type int"),
@@ -68,6 +74,7 @@ def test_a_history_that_cannot_be_read_goes_out_as_it_came_and_all_are_told(
     assert "the model 'm' at main goes out unguarded" in warning
     assert caplog.text.count("unguarded (malformed_history)") == 2
     assert SECRET not in caplog.text
+    assert WORD not in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ text of a conversation comes here.
 from __future__ import annotations
 
 import logging
+import re
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
@@ -16,6 +17,25 @@ if TYPE_CHECKING:
     from ullage.telemetry.metrics import ProxyMeters
 
 log = logging.getLogger("ullage.proxy")
+
+QUOTED: Final = re.compile(r"'([^'\s]*)'")
+NAMES: Final = frozenset(
+    (
+        *(
+            "arguments",
+            "content",
+            "contents",
+            "function",
+            "function_call",
+            "id",
+            "input",
+            "messages",
+        ),
+        *("name", "output", "parts", "role", "text", "tool_calls", "tool_call_id", "type"),
+        *("assistant", "developer", "model", "system", "tool", "user"),
+    )
+)
+"""Names of fields and roles that APIs document: the log repeats no other word of a request."""
 
 Reason = Literal["malformed_history", "unreadable_body", "guard_failed"]
 
@@ -63,8 +83,14 @@ class UnguardedRequests:
                 "upstream, model and reason are counted only",
                 "unknown" if call.model is None else f"{call.model!r:.80}",
                 call.upstream.name,
-                found.fault,
+                QUOTED.sub(_hide_word, found.fault),
             )
+
+
+def _hide_word(quoted: re.Match[str]) -> str:
+    """Return a quoted word of a fault, its length alone where a client may have thought of it."""
+    word = quoted[1]
+    return quoted[0] if word in NAMES else f"a word of {len(word)} characters"
 
 
 def find_unread(call: ProxyCall) -> UnguardedReason | None:
