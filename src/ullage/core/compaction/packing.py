@@ -38,7 +38,7 @@ BESIDE: Final[Mapping[str, float]] = {
 }
 """What facts that are no words may take before people's words, as shares of the room."""
 
-RULES: Final = 0.35
+RULES: Final = 0.5
 """What plain rules may take before people's other words, as a share of the room."""
 
 PLAIN: Final = 3
