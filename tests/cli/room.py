@@ -25,6 +25,7 @@ class Room:
         self.folder = folder
         self.work = folder / "work"
         self.work.mkdir()
+        (folder / "state").mkdir(mode=0o700)  # a folder that is made is told of
         (folder / "config.toml").write_text("")
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("ULLAGE", "NO_COLOR"))}
         self.environment = {

@@ -65,7 +65,7 @@ def lend_log(given: argparse.Namespace, *, create: bool = False) -> Iterator[Eve
     new = find_new_folder(url) if create else None
     log = open_log(url, create=create, embeddings=embeddings)
     try:
-        if new is not None:
+        if new is not None and not getattr(given, "quiet", False):
             say(MADE.format(folder=new))
         if create:
             _apply_retention(log)
