@@ -238,3 +238,25 @@ def test_a_choice_of_a_person_stands_among_the_rules_and_a_value_does_not() -> N
     found = packed(talk, 400)
     assert "Let's go with Postgres." in " ".join(found.constraints)
     assert not [line for line in found.constraints if line.startswith("I rented")]
+
+
+def test_a_question_is_not_told_again_beside_its_answer() -> None:
+    words = [
+        said("user", "Plan the harbour fair of Mirela."),
+        said("assistant", "I plan it. Shall the accordion stand at the pier or at the loom?"),
+        said("user", "The pier."),
+        said("assistant", "Then the pier is booked for the accordion of Mirela."),
+    ]
+    text = block(gather(CODEC.read(words).messages), 400, COUNT)
+    assert text.count("Shall the accordion stand") == 1
+
+
+def test_what_only_tells_stands_among_the_words_and_no_rule_does() -> None:
+    words = [
+        said("user", "Yesterday Mirela brought 62 looms from Pula and we had to count them."),
+        said("user", "The ferryman is called Osric, and he never takes an accordion along."),
+        said("user", "Never lend the accordion of the museum to the ferryman."),
+    ]
+    found = packed(words, 400)
+    assert found.constraints == (words[2]["content"],)
+    assert set(found.said) == {words[0]["content"], words[1]["content"]}

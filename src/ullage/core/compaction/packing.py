@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ullage.core.compaction.told import SAME_WORD, ToldWords, is_named
 from ullage.core.compaction.words import Candidate, RestWords, estimate, make_line, rank
 from ullage.core.facts.coverage import Coverage
-from ullage.core.facts.salience import FIRST, WORDS, gives_orders
+from ullage.core.facts.salience import ASKED, FIRST, WORDS, gives_orders
 from ullage.core.facts.segments import GAP
 from ullage.core.facts.sentences import grade, is_plain_value, is_telling, rule
 from ullage.core.facts.sheet import ASSISTANT, HEADINGS, LABELS, TOOL, Facts, quote
@@ -92,6 +92,7 @@ class _Pack:
         self.chosen: dict[tuple[str, str], Candidate] = {}
         self.opened: set[str] = set()
         self.told = ToldWords()
+        self.texts = set[str]()
         self.in_prose: set[tuple[int, int]] = set()
 
     def fill(self, facts: Facts, words: SaidWords) -> Facts:
@@ -172,12 +173,15 @@ class _Pack:
         self.left -= cost
         self.opened.add(line.section)
         self.chosen[key] = line
+        self.texts.update(_list_texts(line.text))
         return cost
 
     def _is_left_out(self, line: Candidate) -> bool:
         """Tell whether a line need not be told: prose or another one has it, or it gives orders."""
         if (line.section, line.text) in self.chosen:
             return True
+        if not line.said and line.text in self.texts:
+            return True  # a model's words among the facts, or a question in front of its answer
         if self.prose.carries(line.text, line.rare) and not is_verbatim(line):
             self.in_prose.add((line.message, line.place))
             return True
@@ -206,6 +210,15 @@ class _Pack:
             else:
                 made[name] = tuple(line.text for line in lines)
         return Facts(**made)
+
+
+def _list_texts(text: str) -> Iterator[str]:
+    """Yield a line as it was said, and the question that it answers."""
+    for label in LABELS:
+        text = text.removeprefix(label)
+    yield text
+    if text.endswith(")"):
+        yield text[:-1].rpartition(ASKED)[2]
 
 
 def _list_lines(facts: Facts, mine: Sequence[Valued]) -> Iterator[Candidate]:

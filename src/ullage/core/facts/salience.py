@@ -446,7 +446,7 @@ def _add_question(answer: Segment, before: Message | None) -> Segment:
     asked = cut_message(before)
     if not asked or not asked[-1].question or len(asked[-1].text) > QUESTION_MOST:
         return answer
-    text = f"{answer.text} (asked: {asked[-1].text})"
+    text = f"{answer.text}{ASKED}{asked[-1].text})"
     return answer._replace(text=text, words=(*answer.words, *asked[-1].words))
 
 
@@ -540,6 +540,10 @@ def _weigh_words(
     if segment.origin != "quoted":
         worth *= 1.0 - learned.worn * spread.judge_wear([word.lower for word in words]) ** 2
     return worth
+
+
+ASKED: Final = " (asked: "
+"""What stands between an answer and the question behind it, which a bracket closes."""
 
 
 def _find_asked(segment: Segment) -> float:
