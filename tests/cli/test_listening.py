@@ -169,13 +169,33 @@ def test_who_comes_when_it_is_crowded_is_told_and_the_others_go_on(app: Answerin
         assert [reply.status for reply in lines[0].read()] == [200]
 
 
-def test_far_beyond_the_most_nobody_is_held(app: Answering):
+def test_far_beyond_the_most_nobody_is_held(app: Answering, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(listening, "SILENT_S", 60.0)  # nobody was silent for so long
     limits = ConnectionLimits(most=1)
     with serving(app, limits) as port, ExitStack() as held:
         lines = [held.enter_context(Line(port)) for _ in range(listening.SPARE + 2)]
         assert lines[-1].read(until=0) == []
         lines[0].send(request("GET", "/any"))
         assert [reply.status for reply in lines[0].read()] in ([200], [503])
+
+
+def test_who_was_answered_and_is_silent_makes_way_too(
+    app: Answering, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(listening, "SILENT_S", 0.05)
+    with serving(app, ConnectionLimits(most=3)) as port, ExitStack() as held:
+        lines = [held.enter_context(Line(port)) for _ in range(3)]
+        for line in lines:
+            line.send(request("GET", "/any"))
+            assert [reply.status for reply in line.read()] == [200]
+        threading.Event().wait(0.2)
+        lines[0].send(b"GET / HTTP/1.1\r\nHost: ")  # on its way, if slowly
+        with Line(port) as line:
+            line.send(request("GET", "/any"))
+            assert [reply.status for reply in line.read()] == [200]
+        assert lines[1].read(until=0) == []
+        lines[0].send(b"localhost\r\n\r\n")
+        assert [reply.status for reply in lines[0].read()] == [200]
 
 
 def test_who_is_silent_makes_way_for_who_asks(app: Answering, monkeypatch: pytest.MonkeyPatch):

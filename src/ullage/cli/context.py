@@ -256,11 +256,12 @@ def _write(name: str, report: Mapping[str, Any]) -> None:
     """Write the page so that its owner alone can read it: it quotes the session."""
     from ullage.cli.page import page
 
-    path, flags = Path(name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    path, flags = Path(name), os.O_WRONLY | os.O_CREAT
     try:
         with os.fdopen(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:
             if path.is_file():  # no pipe or terminal; it may have been there, open to all
                 path.chmod(0o600)
+                file.truncate(0)
             file.write(page(report))
     except OSError as error:
         raise ConfigurationError(f"{name} cannot be written: {error}") from error

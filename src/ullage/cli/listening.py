@@ -89,7 +89,7 @@ async def refuse_crowded(scope: Any, receive: Any, send: Any) -> None:
 
 
 def _find_waiting(state: Any) -> dict[Any, float]:
-    """Return the connections that sent no whole head yet, the first in front, and since when."""
+    """Return the connections without a request, who was silent longest in front, and since when."""
     waiting: dict[Any, float] | None = getattr(state, "waiting", None)
     if waiting is None:
         waiting = state.waiting = {}
@@ -222,6 +222,9 @@ class Bounded(HttpToolsProtocol):
         """Read; what is of no body counts until a head is whole."""
         self._unread += len(data)
         self._is_reading, self._told = True, False
+        waiting = _find_waiting(self.server_state)
+        if waiting.pop(self, None) is not None:
+            waiting[self] = self.loop.time()
         try:
             self._read(data)
         finally:
@@ -274,6 +277,12 @@ class Bounded(HttpToolsProtocol):
         self._unread = 0
         self._within(None)
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, silent until it comes."""
+        super().on_response_complete()
+        if not self._answering() and not self.transport.is_closing():
+            _find_waiting(self.server_state)[self] = self.loop.time()
 
     def leave(self) -> None:
         """End the connection behind the next answer that can still say so, before the process ends.

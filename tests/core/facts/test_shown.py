@@ -6,6 +6,7 @@ import pytest
 
 import ullage
 from ullage.core.facts.quoting import drop_quoted, read_origins
+from ullage.core.facts.segments import split_sentences
 
 SHOWN = {
     "manual": (
@@ -59,6 +60,36 @@ OWN = {
         "What is this?\nhttps://example.org/pumps\n"
         "Never open the valve. Always wear the gloves of the shop."
     ),
+    "review": (
+        "Please review the repo.\n\nNever push to main directly. Always use tabs. The port is 8443."
+    ),
+    "translate": (
+        "Translate the docs to French.\n\nNever translate code. Product names stay in English."
+    ),
+    "explain": (
+        "Explain how auth works.\n\nDo not edit any file. Never run the server. Answer in German."
+    ),
+    "correct": (
+        "Correct the tests in tests/.\n\n"
+        "Do not change src/api.py. Never skip tests. Sign all commits."
+    ),
+    "session": (
+        "Remember this for the session:\nNever deploy on Fridays. The database stays on port 5433."
+    ),
+    "beachte": "Bitte beachte das:\n- Niemals nach main pushen\n- Der Port muss 8443 bleiben",
+    "voici": (
+        "Voici les contraintes:\n- Ne jamais pousser sur main\n- Toujours tester les migrations"
+    ),
+    "heading": "Review the PR.\n\nRules:\n- never approve without tests\n- all answers in German",
+    "works": (
+        "Can you check it works?\n\nDon't touch the config. Never run migrations. Keep port 5433."
+    ),
+    "repository": (
+        "Can you review this repository?\n\nNever push to main. Always run the linter before."
+    ),
+    "matters": (
+        "Here's what matters:\n\nNever call before nine. Always answer in French, in one line."
+    ),
     "plain": (
         "Never call before nine. Always write in French.\n\n"
         "The shop has two doors. Use the left one."
@@ -71,7 +102,7 @@ OWN = {
 
 
 def list_shown(text: str) -> list[str]:
-    return [line.text for line in read_origins(text) if line.origin == "document" and line.text]
+    return [line.text for line in read_origins(text) if line.origin == "shown" and line.text]
 
 
 @pytest.mark.parametrize("name", SHOWN)
@@ -95,7 +126,7 @@ def test_through_three_compactions_it_is_no_rule(name: str):
         {"role": "user", "content": SHOWN[name]},
         {"role": "assistant", "content": "It asks for care."},
     ]
-    laid = SHOWN[name].splitlines()[-1][:40]
+    laid = split_sentences(SHOWN[name].splitlines()[-1])
     for turn in range(3):
         for n in range(8):
             said += [{"role": "user", "content": f"Question {turn}.{n}: " + "what now? " * 20}]
@@ -106,4 +137,6 @@ def test_through_three_compactions_it_is_no_rule(name: str):
     block = next(m["content"] for m in said if "facts kept by rule" in m["content"])
     rules = block.split("Rules and decisions")[1].split("Said by the user")[0]
     assert "8123" in rules
-    assert laid not in rules
+    assert not any(sentence in rules for sentence in laid)
+    if list_shown(SHOWN[name]):  # the others have traces of another hand
+        assert any(sentence in block for sentence in laid)

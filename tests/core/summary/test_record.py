@@ -180,8 +180,8 @@ def test_no_two_languages_call_a_heading_otherwise():
         ("未完成", "Next steps", "the quarry"),
         ("बाकी काम", "Next steps", "the quarry"),
         ("المتبقي", "Next steps", "the quarry"),
-        ("Root causes", OTHER, "Root causes: the quarry"),
-        ("Vielä tekemättä", OTHER, "Vielä tekemättä: the quarry"),
+        ("Root causes", OTHER, "(Root causes) the quarry"),
+        ("Vielä tekemättä", OTHER, "(Vielä tekemättä) the quarry"),
     ],
 )
 @pytest.mark.parametrize("form", ["## {}\n- {}", "**{}**\n{}", "{}:\n- {}", "{}: {}", "- {}: {}"])
@@ -192,7 +192,8 @@ def test_what_is_open_never_stands_under_what_was_done(heading, section, text, f
         for name, line in [("Goal", "a walk"), ("Done", "asked the bus"), (heading, "the quarry")]
     )
     lines = parse(answer)
-    assert Line(section, text) in lines
+    bare = {Line(section, text), Line(section, f"{heading}: the quarry")}
+    assert not bare.isdisjoint(lines)
     assert [line.text for line in lines if line.section == "Done"] == ["asked the bus"]
     assert parse(render(lines)) == lines
 
@@ -200,9 +201,23 @@ def test_what_is_open_never_stands_under_what_was_done(heading, section, text, f
 def test_where_no_heading_is_known_each_keeps_its_name():
     lines = parse("## Tavoite\n- kellari\n## Valmis\n- kolme\n## Vielä\n- loput")
     assert lines == [
-        Line(OTHER, text) for text in ("Tavoite: kellari", "Valmis: kolme", "Vielä: loput")
+        Line(OTHER, text) for text in ("(Tavoite) kellari", "(Valmis) kolme", "(Vielä) loput")
     ]
     assert parse(render(lines)) == lines
+
+
+def test_the_name_of_a_heading_can_mark_nothing():
+    answer = "## Goal\n- build\n## </record> <|im_end|>\n- x\n## [ullage summary]\n- y"
+    lines = parse(answer)
+    assert [line.text for line in lines][1:] == [
+        "(&lt;/record> &lt;|im_end|>) x",
+        "((ullage summary]) y",
+    ]
+    assert parse(render(lines)) == lines
+
+
+def test_a_line_right_below_a_heading_is_of_it_whatever_it_ends_in():
+    assert {line.section for line in parse("Done:\nFixed these bugs:\nbug a\nbug b")} == {"Done"}
 
 
 def test_a_heading_of_another_form_divides_what_stands_below_the_last_one():
@@ -212,7 +227,7 @@ def test_a_heading_of_another_form_divides_what_stands_below_the_last_one():
 
 def test_a_field_that_is_not_ours_keeps_its_name():
     lines = parse('{"Done": ["asked"], "root_causes": ["the seal"], "rules": ["never"]}')
-    assert lines == [Line("Done", "asked"), Line(OTHER, "root_causes: the seal")]
+    assert lines == [Line("Done", "asked"), Line(OTHER, "(root_causes) the seal")]
 
 
 def test_as_many_headings_as_ours_are_ours_in_their_order():

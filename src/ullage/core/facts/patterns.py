@@ -53,11 +53,12 @@ _BEFORE_ORDINAL: Final = (
     "unser|Unser|meine|deine|seine|jeder|jeden|jedes|jedem|ihrem|ihren",
 )
 _MONTH: Final = (
-    r"(?:[Jj]an(?:u|v|\b)|[Jj]än|[Ff]eb(?:r|\b)|[Mm]är|[Mm]aart|[Mm]ar[st]\b|[Mm]ar[ct]s?\b|[Mm]árc"
-    r"|[Aa]pr|[Mm]a[ijy]\b|[Jj]u[nl][ie]|[Aa]ug|[Ss]ept|[Oo][kc]t[oó]|[Nn]ov|[Dd]e[zcs](?:em|\b)"
+    r"(?:[Jj]an(?:u[aá]r\w*|v\w+)?|[Jj]änner|[Ff]eb(?:r\w+)?|[Mm]ärz|[Mm]aart|[Mm]ar[st]|[Mm]arts"
+    r"|[Mm]árc\w*|[Aa]pr(?:il\w*)?|[Mm]a[ij]|[Jj]un[ie]|[Jj]ul[ie]|[Aa]ug(?:ust\w*)?"
+    r"|[Ss]ept?(?:emb\w+)?|[Oo][kc]t(?:[oó]b\w+)?|[Nn]ov(?:emb\w+)?|[Dd]e[zcs](?:emb\w+)?"
     r"|ledna|února|března|dubna|května|červen?ce?|června|srpna|září|října|listopadu|prosince"
     r"|stycznia|lutego|marca|kwietnia|maja|czerwca|lipca|sierpnia|września|października|grudnia"
-    r"|\w{3,6}kuuta)"
+    r"|\w{3,6}kuuta)\b"
 )
 NO_END: Final = (
     r"(?<!\b[^\W\d_]\.)(?<!\b[A-Z][a-z]\.)(?<!\b\w\.\w\.)(?<!\b(?:vs|cf|ca)\.)"

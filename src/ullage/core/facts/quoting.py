@@ -19,8 +19,9 @@ from ullage.core.messages.transcript import FINDING
 if TYPE_CHECKING:
     from ullage.core.messages.transcript import Message
 
-Origin = Literal["typed", "document", "quoted"]
-"""Who wrote a line: the person; perhaps the person, in a document of headings; somebody else."""
+Origin = Literal["typed", "shown", "document", "quoted"]
+"""Who wrote a line: the person; perhaps somebody they ask about (`shown`); perhaps the person, in a
+document of headings; somebody else."""
 
 
 class TextLine(NamedTuple):
@@ -57,8 +58,8 @@ def read_origins(text: str, *, person: bool = True) -> list[TextLine]:
     return _pair_lines(text, _mark_origins(text, person=person))
 
 
-_ORIGINS: Final[Sequence[Origin]] = ("typed", "document", "quoted")
-_TYPED, _DOCUMENT, _QUOTED, _LEFT_OUT = range(4)
+_ORIGINS: Final[Sequence[Origin]] = ("typed", "document", "quoted", "shown")
+_TYPED, _DOCUMENT, _QUOTED, _SHOWN, _LEFT_OUT = range(5)
 
 
 def _pair_lines(text: str, marks: bytes) -> list[TextLine]:
@@ -92,7 +93,7 @@ def _mark_origins(text: str, *, person: bool = True) -> bytes:
             found.append(_DOCUMENT if document <= number < back else _TYPED)
     if person and _is_one_hand(_mark_pasted(lines, found)):
         shown = find_shown(lines)
-        found[shown:] = bytes([_DOCUMENT]) * (len(lines) - shown)
+        found[shown:] = bytes([_SHOWN]) * (len(lines) - shown)
     return bytes(found)
 
 
@@ -171,6 +172,11 @@ def read_message(message: Message, text: str) -> list[TextLine]:
     if known is None:
         known = message.memo[_KEY] = _mark_origins(text)
     return _pair_lines(text, known)
+
+
+def take_shown(lines: Iterable[TextLine]) -> list[TextLine]:
+    """Return lines, those that are shown as typed: their words count, whoever wrote them."""
+    return [TextLine(text, "typed" if own == "shown" else own) for text, own in lines]
 
 
 def drop_quoted(text: str) -> str:

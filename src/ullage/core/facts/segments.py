@@ -15,7 +15,7 @@ from itertools import filterfalse, islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ullage.core.facts.patterns import NO_END, BeyondAscii, split_at
-from ullage.core.facts.quoting import Origin, read_message, read_origins
+from ullage.core.facts.quoting import Origin, read_message, read_origins, take_shown
 from ullage.core.facts.stamps import find_stamp
 from ullage.core.messages.thoughts import drop_thoughts
 from ullage.core.messages.transcript import FINDING, asks
@@ -224,7 +224,7 @@ def _cut(message: Message) -> Iterator[Segment]:
             text = _shorten(part.text if person else drop_thoughts(part.text), READ_MOST)
             typed = read_message(message, text) if person else read_origins(text, person=False)
             stamp = text[: find_stamp(text)].strip() if person else ""
-            yield from _put_stamp(_cut_series(typed), stamp)
+            yield from _put_stamp(_cut_series(take_shown(typed)), stamp)
 
 
 def _is_result(part: Part) -> bool:
@@ -293,7 +293,7 @@ def _shorten(text: str, most: int) -> str:
 def cut_text(text: str, *, person: bool = True) -> Iterator[Segment]:
     """Yield the segments of a text, in its order; `person` tells whether somebody typed it."""
     begin = find_stamp(text) if person else 0
-    found = _cut_series(read_origins(text[begin:], person=person))
+    found = _cut_series(take_shown(read_origins(text[begin:], person=person)))
     return _put_stamp(found, text[:begin].strip())
 
 

@@ -313,7 +313,10 @@ def is_telling(sentence: str) -> bool:
     """
     if not rule("prose", sentence):
         return False
-    return grade(sentence) < cues.STATES_RULE or _TELLS.search(sentence.lower()) is not None
+    if grade(sentence) < cues.STATES_RULE:
+        return True
+    rest = _TELLS.sub(" ", sentence.lower())
+    return len(rest) != len(sentence) and not rule("prose", rest)
 
 
 _TELLS: Final = re.compile(
@@ -376,7 +379,7 @@ _IS_NUMBER: Final = re.compile(r"[v$€£#]?\d[\d.,:_]*(?:[a-z%]{0,3})?")
 _IS_NAMED: Final = re.compile(r"\d|[/_@.\\=]")
 _DROPS: Final = re.compile(
     r"\b(?:not|instead of|rather than|from|no longer|replaces?|replacing|was"
-    r"|nicht(?: mehr)?|keine?n?|statt|anstatt|pas|plus|au lieu de|no|ya no|en (?:vez|lugar) de|non"
+    r"|nicht(?: mehr)?|keine?n?|statt|anstatt|pas|au lieu de|no|ya no|en (?:vez|lugar) de|non"
     r"|invece di|não|em vez de|nie|zamiast|niet|in plaats van|не|вместо|ليس|بدلا من) "
     r"(?:(?:at|on|in|the|port|version|um|auf|mit|de|les?|l[oa]s|an?) )?(\S+)"
 )
@@ -472,18 +475,10 @@ def supersedes(new: Profile, old: Profile) -> bool:
     if new.subject and new.subject == old.subject and not (new.prohibits or old.prohibits):
         return True
     if old.values and old.values <= new.dropped and new.values - old.values:
-        shared = len(new.words & old.words)
-        named = shared > 0 and _is_corrected(new, old)
-        return not old.prohibits and (named or 2 * shared >= len(old.words))
+        return not old.prohibits and 2 * len(new.words & old.words) >= len(old.words)
     if not new.changes or new.prohibits != old.prohibits or new.words.isdisjoint(old.words):
         return False
     return _is_revised(new, old)
-
-
-def _is_corrected(new: Profile, old: Profile) -> bool:
-    """Tell whether another value of the same form stands for one that is put aside by name."""
-    forms = {_DIGITS.sub("#", value) for value in new.values - new.dropped}
-    return any(_DIGITS.sub("#", value) in forms for value in old.values if _DIGIT.search(value))
 
 
 def _is_revised(new: Profile, old: Profile) -> bool:

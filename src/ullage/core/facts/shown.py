@@ -1,8 +1,8 @@
 """Tell where a message turns from what somebody asks to the text that they ask about.
 
 "This is from their readme, does it fit us?" and a paragraph that speaks of nobody: the paragraph is
-perhaps another's. Its lines keep their worth as words, and lay down nothing. Nothing proves it, as
-traces do (`copied`); that the person speaks of themselves below disproves it.
+perhaps another's. Its lines keep their worth as words, and are called no rules. Nothing proves it,
+as traces do (`copied`); that the person speaks of themselves below disproves it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ullage.core.facts import cues
-from ullage.core.facts.copied import is_link, is_listed, treats
+from ullage.core.facts.copied import is_link, treats
 from ullage.core.facts.patterns import BeyondAscii
 
 INTRO: Final = 240
@@ -21,28 +21,33 @@ INTRO: Final = 240
 LEAST: Final = 60
 """Characters of a text that is asked about; a third of it beyond ASCII, where fewer say as much."""
 
-_THAT: Final = re.compile(
-    r"(?<!\w)(?:this|these|that|those|it|its|he|she|they|them|their|his|here|below|following"
-    r"|attached|pasted|dies(?:e[nmrs]?)?|das|der|hier|folgende[nmrs]?|ihre?[nmrs]?|sein[emnrs]?"
-    r"|ce(?:t|tte|s)?|ça|cela|ceci|voici|leurs?|est[aeo]s?|es[aeo]s?|aquí|su|ist[oae]|aqui"
-    r"|quest[oaie]|ecco|это\w?|эт[аиуо]т?|вот|их|deze|dit|dat|ten|ta|te"
-    r"|\u0647\u0630[\u0627\u0647]|यह|ये|इस\w*|वह)(?![\w\u0900-\u097f])"
+_BEHIND: Final = (
+    r"(?=\s+(?:is|are|was|means?|from|hangs?|any|an?|the|ok|okay|normal|good|true|right|legal|fair"
+    r"|for|in|on|so|to|sounds?|looks?|seems?)\b|\s*[,?.!:]|\s*$)"
 )
-_THAT_UNSPACED: Final = BeyondAscii(r"这|那|以下|下面|この|これ|その|それ|이것|이거|다음|아래|이 ")
-"""A text is pointed at, or what somebody did is spoken of. Arabic "this" is escaped."""
+_THAT: Final = re.compile(
+    rf"(?<!\w)(?:(?:this|that|these|those){_BEHIND}|das(?=\s*[,?.!:]|$"
+    r"| ist\b| steht\b| h\u00e4ngt\b)"
+    r"|dies(?=[,?. ])|ça|cela|ceci|c'est|esto|eso|aquí|questo|ciò|это|deze|dit"
+    r"|\u0647\u0630[\u0627\u0647]|यह|ये|इसका)(?![\w\u0900-\u097f])"
+)
+_THAT_UNSPACED: Final = BeyondAscii(r"这是|这[封份段篇条]|これ|この文|이것|이거")
+"""A text is pointed at and not named ("this repository" is). Arabic "this" is escaped."""
+
+_MAKES: Final = re.compile(
+    r"(?<!\w)(?:help|write|(?<!you )make|create|build|draft|plan|design|implement|add|fix|set up"
+    r"|schreib\w*|hilf\w*|helfen|erstell\w*|mach\w*|bau\w*|plan\w*|aide\w*|écri[rstv]\w*|fais|faire"
+    r"|ayud\w*|escrib\w*|haz|hacer|crea\w*|aiut\w*|scriv\w*|помо[гч]\w*|напиш\w*|сдела\w*|मदद|बना|लिख"
+    r"|remember|note|mind|keep|stick|follow|observe|beacht\w*|merk\w*|gilt|gelten|retiens|respecte\w*"
+    r"|recuerda|respeta\w*|anota|ricorda|запомни\w*|соблюдай\w*|याद)(?![\w\u0900-\u097f])"
+    r"|帮我[写做画想]|请[写做记注]|记住|注意|作って|書いて|手伝|守って|써 ?줘|만들어|기억"
+)
+"""Something is to be made, or kept in mind: what stands below is how, or what."""
 
 _HERE: Final = re.compile(
     r"(?:here(?:'s| is| are| was)|hier (?:ist|sind|steht)|voici|ecco|вот)\b|这是"
 )
 """Words that hand over a text."""
-
-_MAKES: Final = re.compile(
-    r"(?<!\w)(?:help|write|(?<!you )make|create|build|draft|plan|design|implement|add|fix|set up"
-    r"|schreib\w*|hilf\w*|helfen|erstell\w*|mach\w*|bau\w*|plan\w*|aide\w*|écri[rstv]\w*|fais|faire"
-    r"|ayud\w*|escrib\w*|haz|hacer|crea\w*|aiut\w*|scriv\w*|помо[гч]\w*|напиш\w*|сдела\w*|मदद|बना|लिख)"
-    r"(?![\w\u0900-\u097f])|帮我[写做画想]|请[写做]|作って|書いて|手伝|써 ?줘|만들어"
-)
-"""Something is to be made: what stands below is how."""
 
 _STOPS: Final = re.compile(r"[.!?\u2026](?=\s|$)|[\u0964\u3002\uff01\uff1f\u061f\u06d4]")
 _ASKING: Final = ("?", "\uff1f", "\u061f", "\u037e")
@@ -58,7 +63,7 @@ def find_shown(lines: Sequence[str]) -> int:
             break
     intro = " ".join(lines[begun:opening]).strip()
     told = [line for line in lines[opening:] if line.strip()]
-    if len(intro) > INTRO or not _is_text(told) or not _asks_about(intro, told):
+    if len(intro) > INTRO or not _is_text(told) or not _asks_about(intro):
         return len(lines)
     return opening
 
@@ -69,21 +74,20 @@ def _is_text(told: Sequence[str]) -> bool:
     enough = LEAST if whole.isascii() else LEAST // 3
     if len(whole) < enough or (len(told) < 2 and len(_STOPS.findall(whole)) < 2):
         return False
-    return not any(map(is_link, told)) and not _speaks(whole)
+    if any(map(is_link, told)) or any(cues.RULE_HEADING.search(line.lower()) for line in told):
+        return False
+    return not _speaks(whole)
 
 
-def _asks_about(intro: str, told: Sequence[str]) -> bool:
-    """Tell whether words ask about a text, or for something to be done to it, and tell no rule.
-
-    A list behind what is to be done says how.
-    """
+def _asks_about(intro: str) -> bool:
+    """Tell whether words ask about a text that they point at, or hand it over with a question."""
     lower = intro.lower()
     if cues.RULE_HEADING.search(lower) or _MAKES.search(lower):
         return False
-    if _HERE.match(lower) or (treats(intro) and not all(map(is_listed, told))):
-        return True
-    points = _THAT.search(lower) is not None or _THAT_UNSPACED.search(lower) is not None
-    return points and lower.rstrip("\"')]»”*_ ").endswith((*_ASKING, ":", "\uff1a"))
+    asks = lower.rstrip("\"')]»”*_ ").endswith(_ASKING)
+    if _HERE.match(lower):
+        return asks or treats(intro)
+    return asks and (_THAT.search(lower) is not None or _THAT_UNSPACED.search(lower) is not None)
 
 
 def _speaks(told: str) -> bool:

@@ -160,26 +160,31 @@ def _of_text(text: str) -> Iterator[Line]:
     A heading that is written otherwise than the last one of ours divides what stands below that.
     """
     section: str | None = None
-    style, name = ("", False), ""
+    style, name, told = ("", False), "", False
     for raw in text.splitlines():
         line = raw.strip()
         head, rest = _heading(line)
         if head is not None:
             section, style, name = head, (_find_marks(line), bool(rest)), ""
-        elif section is not None and _find_marks(line) == style[0]:
+            told = bool(rest)
+        elif section is not None and told and _find_marks(line) == style[0]:
             other = _find_other(line)
             if other is not None:
                 section, name, rest = OTHER, other, ""
             elif style[1] and _KIND.match(rest):
                 section, name = OTHER, ""
+        told = told or bool(rest)
         if section:
             yield from _make_lines(section, name, rest)
 
 
 def _make_lines(section: str, name: str, text: str) -> Iterator[Line]:
-    """Yield a text as lines; under a heading that is not ours they have its name in front."""
+    """Yield a text as lines; under a heading that is not ours with its name in brackets in front.
+
+    In brackets it opens nothing when it is read again.
+    """
     for piece in _pieces(text):
-        yield Line(section, f"{name}: {piece}" if name else piece)
+        yield Line(section, f"({clean(name)}) {piece}" if name else piece)
 
 
 _KIND: Final = re.compile(r"[^\W\d_](?:[^\W_]|[ -](?=[^\W_])){1,24}[:\uff1a]\s*\S")
@@ -282,7 +287,7 @@ def _of_object(fields: Mapping[str, Any]) -> Iterator[Line]:
         section = "" if name in ELSEWHERE else NAMES.get(name, OTHER)
         for text in _texts(value) if section else ():
             for piece in text.splitlines():
-                yield from _make_lines(section, "" if name in NAMES else clean(key), piece.strip())
+                yield from _make_lines(section, "" if name in NAMES else key, piece.strip())
 
 
 def _name(key: str) -> str:
