@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ullage.core.dialects.openai_chat.codec import OpenAIChat
 from ullage.core.guard.learned import Learned
 from ullage.core.messages.media import UNKNOWN_IMAGE, image_rule
 from ullage.core.messages.transcript import Media
@@ -17,6 +18,7 @@ from ullage.core.tokens.images import (
     UNKNOWN_AREA,
     LearnedImage,
     SeenImage,
+    find_doubt,
     is_learnable,
     learn_image,
     make_rule,
@@ -116,3 +118,13 @@ def test_of_two_that_were_learned_apart_each_brings_what_the_other_lacks():
     assert text.merge(images).calibration == both
     assert images.merge(text).calibration == both
     assert text.merge(text) is text
+
+
+def test_an_image_may_be_anything_where_nothing_is_published_and_is_no_riddle_elsewhere():
+    parts = [{"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}]
+    messages = OpenAIChat().read([{"role": "user", "content": parts}]).messages
+    low, best, high = UNKNOWN_IMAGE.unseen
+    assert find_doubt(messages, UNKNOWN_IMAGE) == (best - low, 0)
+    learned = LearnedImage("learned", seen=SeenImage(256, 256, UNKNOWN_AREA, AGREED))
+    assert find_doubt(messages, learned) == (256 - low, high - 320)
+    assert find_doubt(messages, image_rule("gpt-4o")) == (0, 0)
