@@ -216,7 +216,8 @@ def describe(path: Path) -> dict[str, Any]:
     depends = {root["bom-ref"]: sorted([*(refs[name] for name in direct), *inside])}
     depends |= {refs[name]: [refs[other] for other in edges[name]] for name in reached}
     depends |= {ref: [] for ref in inside}
-    apart = [refs[name] for name in reached if name not in read_lock(FOLDER / "product.txt")]
+    whole = read_lock(FOLDER / "product.txt")
+    apart = [refs[name] for name in reached if name not in whole]
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",

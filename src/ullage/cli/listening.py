@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from ullage.proxy.journal import choose_id
 
 log = logging.getLogger("ullage.serve")
 
@@ -309,7 +310,7 @@ class Bounded(HttpToolsProtocol):
 
     def _refuse(self, code: str, text: str) -> None:
         """Refuse what is no request, and hang up; never in the middle of an answer."""
-        name = f"{random.getrandbits(64):016x}"
+        name = choose_id(())
         log.warning("%s", text, extra={"fields": {"code": code, "request_id": name}})
         if not any(cycle.response_started for cycle in self._answering()):
             self.transport.write(_write_refusal(code, text, name))

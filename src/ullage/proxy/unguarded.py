@@ -21,17 +21,9 @@ log = logging.getLogger("ullage.proxy")
 QUOTED: Final = re.compile(r"'([^'\s]*)'")
 NAMES: Final = frozenset(
     (
-        *(
-            "arguments",
-            "content",
-            "contents",
-            "function",
-            "function_call",
-            "id",
-            "input",
-            "messages",
-        ),
-        *("name", "output", "parts", "role", "text", "tool_calls", "tool_call_id", "type"),
+        *("arguments", "content", "contents", "function", "function_call", "id", "input"),
+        *("messages", "name", "output", "parts", "role", "text", "tool_calls"),
+        *("tool_call_id", "type"),
         *("assistant", "developer", "model", "system", "tool", "user"),
     )
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import ullage
+from tests.core.facts.rounds import compact_three_times
 from ullage.core.facts.pasted import find_pasted
 from ullage.core.facts.quoting import drop_quoted
 
@@ -69,15 +69,7 @@ def test_through_three_compactions_it_is_no_rule_and_typed_ones_stay(name: str) 
         {"role": "user", "content": f"Here is what I found:\n\n{SHAPES[name]}"},
         {"role": "assistant", "content": "Seen."},
     ]
-    for turn in range(3):
-        for n in range(8):
-            question = f"Question {turn}.{n}: " + "what of this valve then? " * 10
-            said += [{"role": "user", "content": question}]
-            said += [{"role": "assistant", "content": "so it is with it. " * 40}]
-        said.append({"role": "user", "content": "And now?"})
-        said = list(ullage.compact(said, model="gpt-4o", target_tokens=700).messages)
-        said.append({"role": "assistant", "content": "Go on."})
-    block = next(m["content"] for m in said if "facts kept by rule" in m["content"])
+    block = compact_three_times(said)
     rules = block.split("Rules and decisions")[1].split("Said by the user")[0]
     assert "8123" in rules
     assert "canary" not in rules

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import ullage
+from tests.core.facts.rounds import compact_three_times
 from ullage.core.facts.quoting import drop_quoted, read_origins
 from ullage.core.facts.segments import split_sentences
 
@@ -127,14 +127,7 @@ def test_through_three_compactions_it_is_no_rule(name: str):
         {"role": "assistant", "content": "It asks for care."},
     ]
     laid = split_sentences(SHOWN[name].splitlines()[-1])
-    for turn in range(3):
-        for n in range(8):
-            said += [{"role": "user", "content": f"Question {turn}.{n}: " + "what now? " * 20}]
-            said += [{"role": "assistant", "content": "so it is with it. " * 40}]
-        said.append({"role": "user", "content": "And then?"})
-        said = list(ullage.compact(said, model="gpt-4o", target_tokens=700).messages)
-        said.append({"role": "assistant", "content": "Go on."})
-    block = next(m["content"] for m in said if "facts kept by rule" in m["content"])
+    block = compact_three_times(said)
     rules = block.split("Rules and decisions")[1].split("Said by the user")[0]
     assert "8123" in rules
     assert not any(sentence in rules for sentence in laid)

@@ -220,6 +220,13 @@ def test_a_line_right_below_a_heading_is_of_it_whatever_it_ends_in():
     assert {line.section for line in parse("Done:\nFixed these bugs:\nbug a\nbug b")} == {"Done"}
 
 
+@pytest.mark.parametrize("done", ["## Done", "**Done**", "Done:\n"])
+def test_an_unknown_heading_behind_one_without_lines_is_no_part_of_it(done: str):
+    form = done.strip().replace("Done", "Vielä")
+    lines = parse(f"{done.replace('Done', 'Goal')}\n- a walk\n{done}\n{form}\n- the quarry")
+    assert lines == [Line("Goal", "a walk"), Line(OTHER, "(Vielä) the quarry")]
+
+
 def test_a_heading_of_another_form_divides_what_stands_below_the_last_one():
     lines = parse("## Done\n- wrote a.py\n### Tests\n- two pass\n## Next\n- ship it")
     assert [line.section for line in lines] == ["Done", "Done", "Next steps"]

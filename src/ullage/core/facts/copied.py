@@ -361,7 +361,7 @@ def _find_announced(lines: Sequence[str], opening: int) -> Iterator[Trace]:
 
 def _is_shown(line: str) -> bool:
     """Tell whether a line is what was announced and no text: a list, a quotation, an address."""
-    return line == QUOTED or is_listed(line) or is_link(line)
+    return line == QUOTED or _is_listed(line) or is_link(line)
 
 
 def is_link(line: str) -> bool:
@@ -378,8 +378,7 @@ def _find_echoes(lines: Sequence[str], _: int) -> Iterator[Trace]:
     yield from (Trace(n, "speaker", 1) for n in twice)
 
 
-def is_listed(line: str) -> bool:
-    """Tell whether a line is an item of a list, or a field with its name."""
+def _is_listed(line: str) -> bool:
     return _ITEM.match(line) is not None or _FIELD.match(line) is not None
 
 
@@ -451,7 +450,7 @@ def _is_fragment(line: str) -> bool:
         and not bare.endswith(_STOPS)
         and not bare[0].islower()
         and len(bare.split()) <= 6
-        and not is_listed(line)
+        and not _is_listed(line)
         and _UNSPACED.search(bare) is None
     )
 

@@ -48,7 +48,7 @@ def group_branches(alternatives: Sequence[str]) -> str:
 
 _BEFORE_ORDINAL: Final = (
     "am|Am|ab|Ab|im|Im",
-    "der|Der|die|Die|das|Das|dem|den|des|zum|Zum|vom|Vom|bis|Bis|zur|Zur|til|den|Den",
+    "der|Der|die|Die|das|Das|dem|den|Den|des|zum|Zum|vom|Vom|bis|Bis|zur|Zur|til",
     "mein|dein|sein|ihre|Mein|beim|seit|Seit|Beim",
     "unser|Unser|meine|deine|seine|jeder|jeden|jedes|jedem|ihrem|ihren",
 )

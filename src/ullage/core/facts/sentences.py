@@ -315,8 +315,9 @@ def is_telling(sentence: str) -> bool:
         return False
     if grade(sentence) < cues.STATES_RULE:
         return True
-    rest = _TELLS.sub(" ", sentence.lower())
-    return len(rest) != len(sentence) and not rule("prose", rest)
+    lower = sentence.lower()
+    rest = _TELLS.sub(" ", lower)
+    return rest != lower and not rule("prose", rest)
 
 
 _TELLS: Final = re.compile(
@@ -378,19 +379,10 @@ _TOKEN: Final = re.compile(r"[^\s,;!?\"'()\[\]{}<>«»“”`。\uff0c\uff01\uff
 _IS_NUMBER: Final = re.compile(r"[v$€£#]?\d[\d.,:_]*(?:[a-z%]{0,3})?")
 _IS_NAMED: Final = re.compile(r"\d|[/_@.\\=]")
 _DROPS: Final = re.compile(
-    r"\b(?:not|instead of|rather than|from|no longer|replaces?|replacing|was"
-    r"|nicht(?: mehr)?|keine?n?|statt|anstatt|pas|au lieu de|no|ya no|en (?:vez|lugar) de|non"
-    r"|invece di|não|em vez de|nie|zamiast|niet|in plaats van|не|вместо|ليس|بدلا من) "
-    r"(?:(?:at|on|in|the|port|version|um|auf|mit|de|les?|l[oa]s|an?) )?(\S+)"
+    r"\b(?:not|instead of|rather than|from|no longer|replaces?|replacing|was) "
+    r"(?:(?:at|on|in|the|port|version) )?(\S+)"
 )
 """What a sentence puts aside by name."""
-
-_DROPS_BEFORE: Final = re.compile(
-    r"(?:不是|而不是|而非|不再是)\s*(\d[\d.,]*)|(\d[\d.,]*)[^\s\d]{0,6}(?:\s+\S{1,12})?\s*"
-    r"(?:नहीं|नही|ではなく|じゃなく|でなく|아니라|말고|değil)"
-)
-"""The same where no space stands between, or the word of negation behind the number."""
-
 _DIGITS: Final = re.compile(r"\d+")
 _MODAL: Final = frozenset(
     ("must", "should", "is", "are", "has", "have", "stays", "stay", "needs", "need", "was", "may")
@@ -415,20 +407,12 @@ def profile(sentence: str) -> Profile:
         words=frozenset(map(_stem, plain)),
         key="" if prohibits else _key(tokens, numbers, plain),
         subject=_subject(tokens),
-        dropped=_find_dropped(lower) or _NONE,
+        dropped=frozenset(t for m in _DROPS.findall(lower) if (t := m.strip(".:,;!?)"))) or _NONE,
         prohibits=prohibits,
         changes=changes,
         replaces=changes and cues.REPLACES.search(lower) is not None,
         lifts=cues.LIFTS.search(lower) is not None,
     )
-
-
-def _find_dropped(lower: str) -> frozenset[str]:
-    """Return what a sentence puts aside by name."""
-    found = _DROPS.findall(lower)
-    if not lower.isascii():
-        found += [before or behind for before, behind in _DROPS_BEFORE.findall(lower)]
-    return frozenset(name for one in found if (name := one.strip(".:,;!?)")))
 
 
 def _key(tokens: list[str], numbers: list[str], plain: list[str]) -> str:

@@ -63,7 +63,7 @@ def find_shown(lines: Sequence[str]) -> int:
             break
     intro = " ".join(lines[begun:opening]).strip()
     told = [line for line in lines[opening:] if line.strip()]
-    if len(intro) > INTRO or not _is_text(told) or not _asks_about(intro):
+    if len(intro) > INTRO or not _asks_about(intro) or not _is_text(told):
         return len(lines)
     return opening
 

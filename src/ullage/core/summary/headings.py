@@ -49,7 +49,7 @@ done: they keep somebody from trying again."""
 
 _CALLED: Final[Mapping[str, str]] = {
     "Goal": "goal;goals;objective;objectives;main goal;overall goal;task;purpose;ziel;ziele;aufgabe"
-    ";objectif;objectifs;but;objetivo;objetivos;obiettivo;obiettivi;cel;doel;цель;цели;задача;目标"
+    ";objectif;objectifs;objetivo;objetivos;obiettivo;obiettivi;cel;doel;цель;цели;задача;目标"
     ";目的;任务;目標;목표;लक्ष्य;उद्देश्य;الهدف;الأهداف",
     "Done": "done;completed;finished;accomplished;what was done;work done;progress so far"
     ";completed steps;completed tasks;already done;erledigt;bereits erledigt;fertig;abgeschlossen"

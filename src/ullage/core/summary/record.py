@@ -158,6 +158,7 @@ def _of_text(text: str) -> Iterator[Line]:
     """Yield the lines under headings, under those that are not ours once one of ours was met.
 
     A heading that is written otherwise than the last one of ours divides what stands below that.
+    One that only a colon tells opens nothing right below ours: there it is the first line.
     """
     section: str | None = None
     style, name, told = ("", False), "", False
@@ -167,13 +168,13 @@ def _of_text(text: str) -> Iterator[Line]:
         if head is not None:
             section, style, name = head, (_find_marks(line), bool(rest)), ""
             told = bool(rest)
-        elif section is not None and told and _find_marks(line) == style[0]:
+        elif section is not None and _find_marks(line) == style[0] and (told or style[0]):
             other = _find_other(line)
             if other is not None:
                 section, name, rest = OTHER, other, ""
             elif style[1] and _KIND.match(rest):
                 section, name = OTHER, ""
-        told = told or bool(rest)
+        told = told or bool(rest) or not line
         if section:
             yield from _make_lines(section, name, rest)
 

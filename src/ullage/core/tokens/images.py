@@ -54,11 +54,11 @@ class SeenImage(NamedTuple):
         return 0 < self.best <= self.most <= UNKNOWN_IMAGE.unseen[2] and self.area > 0 < self.seen
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LearnedImage(ImageRule):
     """An image takes what others of the same model took; the lower edge stays what it was."""
 
-    seen: SeenImage = SeenImage(*UNKNOWN_IMAGE.unseen[1:], UNKNOWN_AREA)
+    seen: SeenImage
 
     def size(self, media: Media) -> Band:
         """Return the tokens of an image: low, best, high."""
