@@ -13,7 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.casks import KINDS, Kind
@@ -47,6 +47,7 @@ def test_a_window_that_is_claimed_falsely_costs_one_request(
 
 @pytest.mark.slow
 @settings(max_examples=5)
+@example(kind="silent", place=7165, name=98)
 @given(kind=st.sampled_from(KINDS), place=st.integers(0, 10**6), name=st.integers(1, 120))
 def test_whatever_the_sizes_are_an_agent_keeps_the_rule(
     tmp_path_factory: pytest.TempPathFactory, kind: Kind, place: int, name: int

@@ -43,7 +43,7 @@ from ullage.runtime import (
 from ullage.transport import Timeouts, Transport
 from ullage.windows import Question
 
-SHORT = Timeouts(connect_s=0.5, read_s=0.2)
+SHORT = Timeouts(connect_s=5.0, read_s=1.0)
 
 CODECS: tuple[Callable[[Messages], Any], ...] = (
     OpenAIChat,

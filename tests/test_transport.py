@@ -43,6 +43,7 @@ from ullage.transport import (
 )
 from ullage.transport import HttpResponse as Got
 
+PATIENT = Timeouts(connect_s=30, read_s=30)
 SHORT = Timeouts(connect_s=0.5, read_s=0.2)
 
 
@@ -53,17 +54,17 @@ def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return str(request.param)
 
 
-def sync(what: HttpRequest) -> Got:
-    return Transport(SHORT).ask(what)
+def sync(what: HttpRequest, timeouts: Timeouts = PATIENT) -> Got:
+    return Transport(timeouts).ask(what)
 
 
-def awaited(what: HttpRequest) -> Got:
-    return asyncio.run(Transport(SHORT).aask(what))
+def awaited(what: HttpRequest, timeouts: Timeouts = PATIENT) -> Got:
+    return asyncio.run(Transport(timeouts).aask(what))
 
 
 @pytest.fixture(params=[sync, awaited])
-def ask(request: pytest.FixtureRequest) -> Callable[[HttpRequest], Got]:
-    asking: Callable[[HttpRequest], Got] = request.param
+def ask(request: pytest.FixtureRequest) -> Callable[..., Got]:
+    asking: Callable[..., Got] = request.param
     return asking
 
 
@@ -235,14 +236,14 @@ def test_a_server_that_takes_no_connection_is_given_up_soon(ask) -> None:
             waiting = stack.enter_context(socket.socket())
             waiting.setblocking(False)
             waiting.connect_ex(full.getsockname())
-        got = ask(HttpRequest(f"http://127.0.0.1:{full.getsockname()[1]}/x"))
+        got = ask(HttpRequest(f"http://127.0.0.1:{full.getsockname()[1]}/x"), SHORT)
     assert got.status == 0
     assert "ConnectTimeout" in got.fault
 
 
 def test_a_hanging_server_is_a_fault(ask) -> None:
     with FaultServer({"/x": hanging()}) as server:
-        got = ask(HttpRequest(server.root_url + "/x"))
+        got = ask(HttpRequest(server.root_url + "/x"), SHORT)
     assert got.status == 0
     assert "ReadTimeout" in got.fault
 
@@ -362,7 +363,7 @@ def opened(
     return asyncio.run(reading())
 
 
-def broken(what: HttpRequest, timeouts: Timeouts = SHORT) -> Broken:
+def broken(what: HttpRequest, timeouts: Timeouts = PATIENT) -> Broken:
     """Read an answer to its end, and return how it broke."""
     with pytest.raises(Broken) as caught:
         opened(what, lambda incoming: incoming.body(), timeouts)
@@ -380,24 +381,28 @@ def test_an_answer_is_read_as_it_arrives() -> None:
 
     blocks = (b"one", b"two", b"three")
     with FaultServer({"/x": Answer(200, blocks, "text/plain", pause_s=0.02)}) as server:
-        assert opened(HttpRequest(server.root_url + "/x"), read, SHORT) == b"onetwothree"
+        assert opened(HttpRequest(server.root_url + "/x"), read, PATIENT) == b"onetwothree"
     assert len(pieces) > 1
 
 
 def test_a_body_is_read_up_to_its_bound() -> None:
     with FaultServer({"/x": Answer(404, (b"abc", b"def"))}) as server:
         what = HttpRequest(server.root_url + "/x")
-        assert opened(what, lambda incoming: incoming.body(), SHORT) == b"abcdef"
-        assert opened(what, lambda incoming: incoming.body(4), SHORT) == b"abcd"
+        assert opened(what, lambda incoming: incoming.body(), PATIENT) == b"abcdef"
+        assert opened(what, lambda incoming: incoming.body(4), PATIENT) == b"abcd"
 
 
 @pytest.mark.parametrize(
-    ("answer", "how"),
-    [(hanging(), "stalled"), (cut_short(b"abc"), "lost"), (Answer(drop=True), "lost")],
+    ("answer", "timeouts", "how"),
+    [
+        (hanging(), SHORT, "stalled"),
+        (cut_short(b"abc"), PATIENT, "lost"),
+        (Answer(drop=True), PATIENT, "lost"),
+    ],
 )
-def test_an_answer_that_breaks_says_where(answer: Answer, how: str) -> None:
+def test_an_answer_that_breaks_says_where(answer: Answer, timeouts: Timeouts, how: str) -> None:
     with FaultServer({"/x": answer}) as server:
-        assert broken(HttpRequest(server.root_url + "/x")).how == how
+        assert broken(HttpRequest(server.root_url + "/x"), timeouts).how == how
 
 
 def test_a_server_that_is_not_there_is_unreached() -> None:
@@ -405,7 +410,7 @@ def test_a_server_that_is_not_there_is_unreached() -> None:
         assert broken(HttpRequest(f"http://127.0.0.1:{port}/x")).how == "unreached"
     with FaultServer({}) as server:
         tls = server.root_url.replace("http:", "https:")
-        assert broken(HttpRequest(tls + "/x"), Timeouts(5, 5)).how == "unreached"
+        assert broken(HttpRequest(tls + "/x")).how == "unreached"
 
 
 @pytest.mark.parametrize(
@@ -454,7 +459,7 @@ def test_a_password_in_an_address_reaches_the_server_and_no_log(ask, caplog) -> 
     with FaultServer({"/x": of_json({})}) as server:
         url = server.root_url.replace("//", "//me:senti%20nel@") + "/x"
         assert ask(HttpRequest(url, api_key="sk-1")).status == 200
-        opened(HttpRequest(url, {}), lambda incoming: incoming.body(), SHORT)
+        opened(HttpRequest(url, {}), lambda incoming: incoming.body(), PATIENT)
         sent = [request.headers["authorization"] for request in server.requests]
     assert sent == ["Basic bWU6c2VudGkgbmVs"] * 2
     assert "/x" in caplog.text
@@ -467,10 +472,10 @@ def test_a_redirect_of_a_line_is_not_followed() -> None:
         thread = threading.Thread(target=server.handle_request)
         thread.start()
         what = HttpRequest(f"http://127.0.0.1:{server.server_port}/x", api_key="sk-1")
-        opened(what, lambda incoming: incoming.body(), SHORT)
+        opened(what, lambda incoming: incoming.body(), PATIENT)
         thread.join()
         assert other.requests == ()
 
 
 def test_a_line_that_never_opened_is_closed_like_any_other() -> None:
-    asyncio.run(StreamingClient(SHORT).aclose())
+    asyncio.run(StreamingClient(PATIENT).aclose())

@@ -21,7 +21,7 @@ from ullage.transport import Timeouts
 from ullage.windows.table import WindowTable
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
-SHORT = Timeouts(connect_s=0.5, read_s=0.2)
+SHORT = Timeouts(connect_s=5.0, read_s=1.0)
 SENTINEL = "sk-sentinel-7f3a91"
 
 

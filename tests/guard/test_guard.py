@@ -335,7 +335,7 @@ def test_a_dead_server_stands_in_nobodys_way(runtime) -> None:
 
 
 def test_a_hanging_server_is_waited_for_once() -> None:
-    runtime = Runtime(transport=Transport(Timeouts(connect_s=0.5, read_s=0.2)))
+    runtime = Runtime(transport=Transport(Timeouts(connect_s=5.0, read_s=1.0)))
     with FaultServer({"/*": hanging()}) as server:
         unchanged(ullage.Guard("m", base_url=server.base_url, runtime=runtime))
         assert len(server.requests) == 1

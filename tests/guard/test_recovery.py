@@ -437,6 +437,23 @@ def test_an_observed_refusal_teaches_its_limit() -> None:
     assert guard.window().input_tokens == 4096
 
 
+def test_an_observed_refusal_teaches_how_a_silent_server_counts() -> None:
+    class Refusal(Exception):  # noqa: N818 - shaped like an SDK's
+        status_code = 400
+        body = (
+            '{"error": {"type": "exceed_context_size_error", "n_prompt_tokens": 5300, "n_ctx": 4096'
+            "}}"
+        )
+
+    guard = ullage.Guard("strange", runtime=ullage.Runtime())
+    view = guard.prepare([{"role": "user", "content": "word " * 5000}])
+    assert view.prepared.count.basis == "estimate"
+    view.observe(Refusal("too large"))
+    next_count = guard.prepare([{"role": "user", "content": "word " * 3000}]).prepared.count
+    assert next_count.basis == "calibrated"
+    assert next_count.low <= 3180 <= next_count.high < 3180 * 1.2
+
+
 def test_an_absurd_report_calibrates_nothing() -> None:
     runtime = ullage.Runtime()
     guard = ullage.Guard("strange", runtime=runtime)

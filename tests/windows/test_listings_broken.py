@@ -28,7 +28,7 @@ from ullage.transport import HttpResponse as Got
 from ullage.transport import Timeouts
 from ullage.windows.listings import MOST_PAGES, Listed
 
-HASTY = Timeouts(connect_s=0.5, read_s=0.05)
+HASTY = Timeouts(connect_s=5.0, read_s=0.05)
 
 MISSING = object()
 BROKEN = {

@@ -32,7 +32,7 @@ from ullage.windows.flights import MOST
 from ullage.windows.ledger import HOSTED_S, LOCAL_S
 from ullage.windows.resolver import AWAY_S, LOCAL, NEGATIVE_S, POSITIVE_S, _note_said
 
-SHORT = Timeouts(connect_s=0.5, read_s=0.2)
+SHORT = Timeouts(connect_s=5.0, read_s=1.0)
 HOUR = 3600.0
 
 

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
     from ullage.core.guard.conversation import Conversation
     from ullage.core.guard.learning import Observation
-    from ullage.core.tokens.claim import Claim
     from ullage.storage import Store
 
 log = logging.getLogger("ullage.guard")
@@ -197,7 +196,7 @@ class Driver:
 
     def _answer(self, need: Need | Rest | Say) -> Any:
         if isinstance(need, NeedWindow):
-            self._record(need.evidence)
+            self.record(need)
             return self.runtime.windows.window(self.question)
         if isinstance(need, NeedServerCount):
             body = Measurable(need.messages, need.tools, need.system)
@@ -210,7 +209,7 @@ class Driver:
 
     async def _aanswer(self, need: Need | Rest | Say) -> Any:
         if isinstance(need, NeedWindow):
-            self._record(need.evidence)
+            self.record(need)
             return await self.runtime.windows.awindow(self.question)
         if isinstance(need, NeedServerCount):
             body = Measurable(need.messages, need.tools, need.system)
@@ -246,9 +245,12 @@ class Driver:
     def _report_progress(self, done: int, total: int | None) -> None:
         self.tell(SummaryProgress(done, total or done))
 
-    def _record(self, evidence: Claim | None) -> None:
-        if evidence is not None:
-            self.runtime.windows.record(self.question, evidence)
+    def record(self, need: NeedWindow) -> None:
+        """Learn what a refusal told of the window, and of how the server counts."""
+        if need.evidence is not None:
+            self.runtime.windows.record(self.question, need.evidence)
+        if need.reading is not None:
+            self.runtime.learn(self.question, need.reading)
 
     def _note(self, need: NeedTrial | Say) -> Any:
         if isinstance(need, Say):

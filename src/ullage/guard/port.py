@@ -25,8 +25,8 @@ from ullage.core.guard.events import (
     RecoveryExhausted,
     Refused,
 )
-from ullage.core.guard.learning import observe
-from ullage.core.guard.request import Prepared, Preparing, Request, Setup
+from ullage.core.guard.learning import observe, read_refusal
+from ullage.core.guard.request import NeedWindow, Prepared, Preparing, Request, Setup
 from ullage.core.guard.stages.replay import find_checkpoint
 from ullage.core.tokens.gauge import Assessment
 from ullage.core.tokens.truncation import is_unbound
@@ -364,16 +364,16 @@ class Port(Unpicklable):
         return observe(setup, view.prepared, report)
 
     def _learn_refusal(self, view: View, kind: ErrorKind) -> Assessment:
-        """Learn the limit that a refusal proved, for whatever request comes next."""
+        """Learn what a refusal proved, limit and size, for whatever request comes next."""
         kind = view.request.doubt(kind)
         if kind.kind == "input" and kind.certainty == "certain":
             from ullage.core.guard import recovery
 
-            runtime, sent = self.driver.runtime, view.prepared
+            sent, meter = view.prepared, self._setup(view.prepared.sent.rules.dialect).meter
             limit = kind.limit or recovery.find_refuted_bound(sent, kind)
             claim = make_refusal(sent, kind, limit)
             if claim is not None:
-                runtime.windows.record(self.driver.question, claim)
+                self.driver.record(NeedWindow(claim, read_refusal(meter, sent, kind)))
         return view.assessment
 
     # --- steps ----------------------------------------------------------------------------------

@@ -74,6 +74,41 @@ def test_a_rule_stays_where_half_of_the_window_has_no_room_for_it(words: int) ->
     assert RULE in " ".join(str(m["content"]) for m in made.messages)
 
 
+@pytest.mark.parametrize("words", range(160, 184, 2))
+def test_a_rule_stays_where_not_even_the_name_of_what_is_gone_had_room(words: int) -> None:
+    history = talk(24)
+    history[6] = {"role": "user", "content": RULE}
+    history[-1] = {"role": "user", "content": "w " * words}
+    world, request, given = World(window(None)), Request(history), setup(keeps=True)
+    sent = first(world, request, given)
+    error = ErrorKind("input", 500, sent.count.tokens)
+    made = recover(world, sent, error, request, given=given)
+    assert RULE in " ".join(str(m["content"]) for m in made.messages)
+    assert made.count.high <= 375
+
+
+def test_the_size_that_a_refusal_names_teaches_how_the_server_counts() -> None:
+    given = setup(scale=GUESS)
+    world, request = World(window(None)), Request(talk(24))
+    sent = first(world, request, given)
+    size = round(sent.count.tokens * 1.2)
+    made = recover(world, sent, ErrorKind("input", 800, size), request, given=given)
+    (reading,) = [n.reading for n in world.needs if isinstance(n, NeedWindow) and n.reading]
+    assert (reading.reported, reading.content) == (size, sent.measured.total.best)
+    learned = made.conversation.learned
+    assert learned.calibration is not None
+    assert learned.calibration.ratio == pytest.approx(1.2, abs=0.05)
+
+
+@pytest.mark.parametrize("error", [ErrorKind("input", 800), ErrorKind("input", 800, 90_000)])
+def test_a_refusal_without_a_size_that_can_be_true_teaches_no_ratio(error: ErrorKind) -> None:
+    given = setup(scale=GUESS)
+    world, request = World(window(None)), Request(talk(24))
+    made = recover(world, first(world, request, given), error, request, given=given)
+    assert made.conversation.learned.calibration is None
+    assert not [n for n in world.needs if isinstance(n, NeedWindow) and n.reading]
+
+
 def test_what_stands_beside_the_messages_has_room_after_an_overflow() -> None:
     tools = [{"type": "function", "function": {"name": f"look{n}"}} for n in range(12)]
     world, request = World(window(None)), Request(talk(24), tools=tools)

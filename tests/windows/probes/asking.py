@@ -11,7 +11,7 @@ from ullage.transport import HttpRequest, Timeouts, Transport
 from ullage.transport import HttpResponse as Got
 from ullage.windows.probes import Asking, Found, probe
 
-SHORT = Timeouts(connect_s=0.5, read_s=0.2)
+SHORT = Timeouts(connect_s=5.0, read_s=1.0)
 NO_NUMBERS: tuple[Any, ...] = (
     None, "2048", "", 0, -2048, True, False, 2048.0, [2048], {}, 2**31 - 1, 10**30
 )  # fmt: skip

@@ -433,6 +433,7 @@ def _settle(draft: PlanDraft, order: Order, most: int) -> PlanDraft:
             trial.missed = least.situation.total if rules and not share else 0
             return trial
         least = trial if share or not order.carry else least
+    least.missed = least.situation.total if rules else 0
     return least
 
 

@@ -31,6 +31,7 @@ from ullage.core.values.frozen import replace
 
 if TYPE_CHECKING:
     from ullage.core.compaction.checkpoint import Checkpoint
+    from ullage.core.errors import ErrorKind
     from ullage.core.guard.conversation import Conversation
     from ullage.core.guard.learned import Learned
     from ullage.core.guard.request import Prepared, Setup
@@ -82,11 +83,25 @@ def observe(setup: Setup, sent: Prepared, report: Any) -> Observation:
 
 def _learn(setup: Setup, sent: Prepared, seen: Observation) -> Learned:
     """Return what is known of the model now, which the conversation carries on."""
-    learned, reading = setup.learned, seen.reading
-    if reading is not None:
-        taught = learn(learned.calibration, reading)
-        learned = replace(learned, calibration=taught, at=setup.now)
+    learned = setup.learned if seen.reading is None else calibrate(setup, seen.reading)
     return learned.keep_events((*sent.window.claims, *seen.evidence), setup.now)
+
+
+def calibrate(setup: Setup, reading: ReportedSize) -> Learned:
+    """Return what is known of the model with one more reading."""
+    taught = learn(setup.learned.calibration, reading)
+    return replace(setup.learned, calibration=taught, at=setup.now)
+
+
+def read_refusal(meter: Meter, sent: Prepared, error: ErrorKind) -> ReportedSize | None:
+    """Return the size that a refusal names as a report; None where a true one is not as large.
+
+    A server that reports no usage tells nothing else of how it counts.
+    """
+    size = error.input_tokens
+    if size is None or not find_range(sent, meter, size).has(size):
+        return None
+    return make_reading(meter, sent, size) if is_whole(sent, meter, size) else None
 
 
 def _read_report(setup: Setup, sent: Prepared, usage: Usage, report: Any) -> Observation:

@@ -25,6 +25,7 @@ from ullage.core.guard import machine
 from ullage.core.guard.belief import is_about, make_refusal
 from ullage.core.guard.effort import RECOVERIES
 from ullage.core.guard.events import Notice
+from ullage.core.guard.learning import calibrate, read_refusal
 from ullage.core.guard.request import NeedUndo, NeedWindow, Prepared, Preparing, Request, Setup
 from ullage.core.guard.stages.compact import compact_request
 from ullage.core.guard.stages.decide import Due, make_room
@@ -38,8 +39,11 @@ if TYPE_CHECKING:
 
     from ullage.core.compaction.checkpoint import Checkpoint
     from ullage.core.errors import ErrorKind
+    from ullage.core.guard.conversation import Conversation
     from ullage.core.guard.events import Event
     from ullage.core.guard.request import Need
+    from ullage.core.tokens.calibration import ReportedSize
+    from ullage.core.tokens.claim import Claim
     from ullage.core.tokens.window import Window
 
 RECOVERY: Final[frozenset[Trigger]] = frozenset({"overflow_recovery", "transport_recovery"})
@@ -133,9 +137,10 @@ def _smaller(
     if error.certainty == "certain" and trigger != "transport_recovery":
         proven = error.limit or find_refuted_bound(sent, error)
     evidence = None if proven is None else make_refusal(sent, error, proven)
+    reading = None if evidence is None else read_refusal(setup.meter, sent, error)
     if error.input_tokens is not None and not _is_foreseen(setup, sent, refused):
         setup = _rescale(setup, sent, refused)
-    measured = yield from machine.open_request(setup, request, NeedWindow(evidence))
+    measured = yield from machine.open_request(setup, request, NeedWindow(evidence, reading))
     setup = measured.setup
     bound = min(measured.window.input_tokens or refused, proven or refused, refused)
     effort = measured.replayed.conversation.effort
@@ -163,10 +168,18 @@ def _smaller(
             bound=bound,
         )
     effort = replace(made.conversation.effort, recoveries=spent + 1)
-    suspect = made.conversation.suspect if evidence is None else (evidence.tokens, setup.now)
-    conversation = replace(made.conversation, effort=effort, suspect=suspect)
-    made = replace(made, conversation=conversation)
+    conversation = _remember(setup, made.conversation, evidence, reading)
+    made = replace(made, conversation=replace(conversation, effort=effort))
     return (yield from prepare_view(setup, request, made))
+
+
+def _remember(
+    setup: Setup, conversation: Conversation, evidence: Claim | None, reading: ReportedSize | None
+) -> Conversation:
+    """Return a conversation with what a refusal told: a window, and the size of the request."""
+    suspect = conversation.suspect if evidence is None else (evidence.tokens, setup.now)
+    learned = conversation.learned if reading is None else calibrate(setup, reading)
+    return replace(conversation, suspect=suspect, learned=learned)
 
 
 def _find_targets(measured: Measured, bound: int, *, named: bool) -> tuple[int, int]:
@@ -239,8 +252,9 @@ def _learn_window(setup: Setup, sent: Prepared, error: ErrorKind) -> Generator[N
     evidence = None if named is None else make_refusal(sent, error, named)
     if evidence is None:
         return sent
-    window: Window = yield NeedWindow(evidence)
-    conversation = replace(sent.conversation, suspect=(evidence.tokens, setup.now))
+    reading = read_refusal(setup.meter, sent, error)
+    window: Window = yield NeedWindow(evidence, reading)
+    conversation = _remember(setup, sent.conversation, evidence, reading)
     window = conversation.narrow(setup.policy.narrow(window, setup.prices), setup.now)
     found = assess(sent.count, window, thresholds=setup.policy.thresholds)
     return replace(sent, window=window, assessment=found, conversation=conversation)

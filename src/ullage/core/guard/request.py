@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ullage.core.messages.transcript import Codec, DialectName, Raw, Transcript
     from ullage.core.summary.question import SummaryRequest
     from ullage.core.tokens.budget import Cramped
+    from ullage.core.tokens.calibration import ReportedSize
     from ullage.core.tokens.claim import Claim
     from ullage.core.tokens.cost import Price
     from ullage.core.tokens.counting import Count, Measure, Meter
@@ -37,9 +38,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NeedWindow:
-    """Send the Window of the model. `evidence` is what was just learned of it, or None."""
+    """Send the Window of the model.
+
+    `evidence` is what was just learned of it, `reading` the size that a refusal told; or None.
+    """
 
     evidence: Claim | None = None
+    reading: ReportedSize | None = None
 
 
 @dataclass(frozen=True, slots=True)
