@@ -34,18 +34,18 @@ def label_call(arguments: str, root: str | None = None) -> str:
     """
     found = _read(arguments)
     if isinstance(found, Mapping):
-        told = (_say(found.get(key)) for key in _KEYS)
+        told = (read_command(found.get(key)) for key in _KEYS)
         rest = (value for value in found.values() if isinstance(value, str))
         text = next((word for word in told if word), "") or next((w for w in rest if w), "")
     else:
-        text = _find_patched_file(arguments) if found is None else _say(found)
+        text = _find_patched_file(arguments) if found is None else read_command(found)
     folder = f"{root.rstrip('/')}/" if root else ""
     return shorten(text.removeprefix(folder) if folder else text)
 
 
 def label_command(value: Any, longest: int = LONGEST) -> str:
     """Return a command, a text or a list of words, in one line; "" for anything else."""
-    return shorten(_say(value), longest)
+    return shorten(read_command(value), longest)
 
 
 def shorten(text: str, longest: int = LONGEST) -> str:
@@ -83,7 +83,7 @@ def _skip(text: str, place: int) -> int:
     return place
 
 
-def _say(value: Any) -> str:
+def read_command(value: Any) -> str:
     """Return a text, a command that is a list of words, or "" for anything else."""
     if isinstance(value, str):
         return value

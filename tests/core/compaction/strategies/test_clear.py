@@ -168,6 +168,8 @@ def first_cleared(*steps: tuple[str, Any], **more: Any) -> int:
         ("grep", {"pattern": "def f"}),
         ("fetch", {"url": "http://localhost/x"}),
         ("search", {"query": "f"}),
+        ("bash", {"command": "cd src && ls -la | head -40 2>/dev/null"}),
+        ("shell", {"command": ["bash", "-lc", "git log --oneline; sed -n 1,80p b.py"]}),
     ],
 )
 def test_what_can_be_read_again_goes_before_what_a_command_returned(read: tuple[str, Any]):
@@ -178,12 +180,13 @@ def test_what_can_be_read_again_goes_before_what_a_command_returned(read: tuple[
 def test_what_a_tool_wrote_or_did_stays_longer_than_what_was_read():
     assert first_cleared(("write_file", A), ("read", B)) == 1
     assert first_cleared(("deploy", {"to": "staging"}), ("read", B)) == 1
+    assert first_cleared(("shell", {"cmd": "git diff"}), ("shell", {"cmd": "ls"})) == 1
 
 
 def test_a_tool_says_itself_whether_its_results_can_be_had_again():
     assert first_cleared(("read", A), ("look", {})) == 0
-    assert first_cleared(("shell", {"cmd": "ls"}), ("look", {}), traits={"look": "again"}) == 1
-    assert first_cleared(("read", A), ("shell", {"cmd": "ls"}), traits={"read": "once"}) == 1
+    assert first_cleared(("shell", {"cmd": "make"}), ("look", {}), traits={"look": "again"}) == 1
+    assert first_cleared(("read", A), ("shell", {"cmd": "make"}), traits={"read": "once"}) == 1
 
 
 # --- what a later call made worthless ---------------------------------------------------------

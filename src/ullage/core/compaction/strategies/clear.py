@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ullage.core.compaction.edits import Clear, Script
 from ullage.core.compaction.strategy import Strategy
 from ullage.core.facts.calls import RUN_BY, WRITES, read_arguments
+from ullage.core.facts.commands import only_looks
+from ullage.core.messages.labels import read_command
 
 if TYPE_CHECKING:
     from ullage.core.compaction.laws import Unit
@@ -114,13 +116,15 @@ def _subjects(call: Call, traits: Mapping[str, object]) -> tuple[list[object], l
 def is_read(call: Call, traits: Mapping[str, object]) -> bool:
     """Tell whether what a call returned is still there: a file, a folder, a page, what was found.
 
-    A command may do more than read, and tells how the work stands.
+    A command may do more than look, and tells how the work stands.
     """
     trait = traits.get(call.name)
     if trait is not None or WRITES.search(call.name):
         return trait == "again"
-    named = read_arguments(call).keys()
-    return not named.isdisjoint(READ_BY) and named.isdisjoint(RUN_BY)
+    named = read_arguments(call)
+    if run := RUN_BY & named.keys():
+        return all(only_looks(read_command(named[name])) for name in run)
+    return not named.keys().isdisjoint(READ_BY)
 
 
 def _paths(arguments: str) -> list[str]:
