@@ -53,10 +53,11 @@ FOUND = "The root cause is lease.go:41: the lease of 30 s ends while Northbank s
 
 def test_what_a_model_found_comes_before_peoples_words_that_tell_little() -> None:
     small = "hm, and so what do you think of that one, as well, {}?"
-    chat = [said("user", small.format(letter)) for letter in "abcdefghij"]
-    found = packed([said("assistant", FOUND), *chat], 130)
+    chat = [said("user", small.format(n * letter)) for n in range(4) for letter in "abcdefghijk"]
+    found = packed([said("assistant", FOUND), *chat], 460)
     assert FOUND in found.found
     assert mine(found)
+    assert not packed([said("assistant", FOUND), *chat], 390).found
 
 
 def test_a_room_is_filled() -> None:

@@ -68,15 +68,15 @@ def gather(
     """Return what outlives these messages, blocks among them taken over.
 
     What `later` ones, which stay, have overtaken is left out: a newer value, a task that is done.
-    `words` are those of the whole history, in which the messages stand at `places`. What is `bare`
-    has facts alone.
+    `words` are those of the whole history, in which the messages stand at `places`; what a block
+    had no room for is taken over with it. What is `bare` has facts alone.
     """
     words = WordStore([*messages, *later]) if words is None else words
     where = range(len(messages)) if places is None else places
     held = zip(where, messages, strict=True) if words.blocks else ()
     blocks = [m.text for place, m in held if place in words.blocks]
     said = [place for place in where if place not in words.blocks] if blocks else where
-    known, prose, number = Facts(), "", len(messages)
+    known, prose, number = words.aside if blocks else Facts(), "", len(messages)
     for text in blocks:
         stood_for = STOOD_FOR.match(text)
         number += int(stood_for[1].replace(",", "")) - 1 if stood_for else 0

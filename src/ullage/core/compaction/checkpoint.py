@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from ullage.core.compaction.edits import Script
 from ullage.core.dialects.usage import Usage
 from ullage.core.errors import StoreError
+from ullage.core.facts.sheet import Facts, quote
 from ullage.core.messages.transcript import DIGEST_BYTES
 from ullage.core.tokens.cost import Saving, measure_saving, saving
 from ullage.core.values.shown import line
@@ -98,6 +99,15 @@ class Checkpoint:
     def planned_size(self) -> int:
         """The messages of the history that it was planned for."""
         return self.count + self.tail_count
+
+    @property
+    def aside(self) -> Facts:
+        """What people laid down and left open that the block had no room for."""
+        held = {
+            name: [str(text) for text in self.facts.get(name) or ()]
+            for name in ("constraints", "tasks")
+        }
+        return Facts(**{n: tuple(x for x in held[n] if quote(x) not in self.summary) for n in held})
 
     @property
     def cached_tokens_lost(self) -> int:

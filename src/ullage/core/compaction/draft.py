@@ -81,7 +81,7 @@ class PlanDraft:
             if edit.call < 0:
                 earlier[edit.message, edit.part] = edit.text
         self.situation = replace(self.situation, earlier=earlier)
-        self.said, self.words = said, WordStore(said)
+        self.said, self.words = said, WordStore(said, self.words.aside)
         self.rewrote = self.rewrote.union(edit.message for edit in edits)
 
     def plan(self, strategy: Strategy, situation: Situation) -> Script:

@@ -50,8 +50,11 @@ BEHIND: Final = 0.7
 ANSWERS: Final = 0.5
 """What answers may take of the room before people's last word: a model may quote what begs."""
 
+SMALL: Final = 400
+"""Tokens of a room below which answers come behind all that people said."""
+
 CROWDED: Final = 3.0
-"""How many times the room people's words take from which on answers are not looked at."""
+"""How many times the room people's words take from which on no answer would have a place."""
 
 PLAIN: Final = 3
 """What a sentence's cues of a rule are worth from which on it is plain. Stories have two."""
@@ -117,9 +120,7 @@ class _Pack:
         lines = list(_list_lines(facts, words.said))
         self._take_best(filter(_is_plain_rule, lines), RULES)
         said = [line for line in lines if line.said]
-        crowded = sum(estimate(line.text) for line in said) > CROWDED * self.tokens
-        answers = () if crowded else sorted(words.answers(), key=_ORDER)
-        self._take_best(chain(said, _take_first(answers, self.tokens * ANSWERS)))
+        self._take_best(chain(said, self._find_answers(said, words)))
         if self.left > LEAST_LEFT:  # all that people typed, if it fits, before a word of models
             self._take_rest("said", words.rest())
         if self.left > LEAST_LEFT:
@@ -130,6 +131,18 @@ class _Pack:
         if self.left > self.tokens * EMPTY:
             self._take_rest("results", words.data())
         return self._make()
+
+    def _find_answers(self, said: Sequence[Candidate], words: SaidWords) -> Iterator[Candidate]:
+        """Yield what models answered best, to stand among people's words; none in a small room."""
+        wanted = sum(estimate(line.text) for line in said)
+        if self.tokens < SMALL or wanted > CROWDED * self.tokens:
+            return
+        room = self.tokens * ANSWERS
+        for line in sorted(words.answers(), key=_ORDER):
+            room -= estimate(line.text)
+            if room < 0:
+                return
+            yield line._replace(order=line.order * BEHIND)
 
     def _take_rest(self, section: str, sentences: Iterable[RestWords]) -> None:
         """Take sentences in their order, as long as there is room.
@@ -227,15 +240,6 @@ class _Pack:
             else:
                 made[name] = tuple(line.text for line in lines)
         return Facts(**made)
-
-
-def _take_first(answers: Iterable[Candidate], tokens: float) -> Iterator[Candidate]:
-    """Yield the first answers, as many as so many tokens hold, for less than people's words."""
-    for line in answers:
-        tokens -= estimate(line.text)
-        if tokens < 0:
-            return
-        yield line._replace(order=line.order * BEHIND)
 
 
 def _list_texts(text: str) -> Iterator[str]:

@@ -46,6 +46,7 @@ from ullage.core.compaction.strategies import excerpt
 from ullage.core.compaction.strategy import Strategy
 from ullage.core.compaction.traits import Trait
 from ullage.core.compaction.words import WordStore
+from ullage.core.facts.sheet import UNKNOWN
 from ullage.core.messages.transcript import summarises
 from ullage.core.summary import request as summary
 from ullage.core.tokens import counting, parallel
@@ -54,6 +55,7 @@ from ullage.core.values.shown import line
 
 if TYPE_CHECKING:
     from ullage.core.compaction.laws import Violation
+    from ullage.core.facts.sheet import Facts
     from ullage.core.messages.transcript import Codec, Message, Transcript
     from ullage.core.summary.question import Answer, SummaryRequest
     from ullage.core.summary.request import Written
@@ -87,6 +89,8 @@ class Order:
     it. With `tries` a task that nobody answered, before a newer request, may go where nothing else
     fits. What is `paid` stands in the place of a summary: none is asked for again. Up to `most`
     tokens the target rises where rules and open tasks would have to go; 0 if it is the last word.
+    `aside` are facts that the block in force had no room for: they come back where there is some.
+    Of a request `beyond` its window the block in force is cut, too, whatever the target.
     """
 
     target: int
@@ -104,6 +108,8 @@ class Order:
     tries: bool = False
     paid: PaidProse | None = None
     most: int = 0
+    aside: Facts = UNKNOWN
+    beyond: bool = False
 
     @property
     def runs(self) -> tuple[Strategy, ...]:
@@ -203,7 +209,7 @@ def compact(
     always = any(strategy.always for strategy in order.first)
     if not always and (before if order.strategies else like).high <= order.target:
         return replace(unchanged, reason="nothing_to_compact")
-    words = WordStore(transcript.messages)
+    words = WordStore(transcript.messages, order.aside)
     start, draft = _start_plan(transcript, measured, meter, order, words)
     if risen := find_risen(draft, measured, order.target, order.most):
         order = replace(order, target=risen)
@@ -218,7 +224,7 @@ def compact(
     edited = apply(transcript, script, codec)
     after = measured.of(edited.transcript, meter).count()
     reached = after.high <= order.target
-    vain = not reached and carried.touches_block_alone(transcript, script)
+    vain = not (reached or order.beyond) and carried.touches_block_alone(transcript, script)
     if vain or after.high >= like.high:
         reason = "nothing_to_compact" if vain else "would_inflate"
         return replace(unchanged, reached=False, reason=reason)

@@ -23,6 +23,7 @@ from ullage.core.facts.salience import (
     weigh_result,
 )
 from ullage.core.facts.segments import cut_message, cut_part, split_sentences
+from ullage.core.facts.sheet import UNKNOWN
 from ullage.core.facts.weights import LEARNED
 from ullage.core.messages.transcript import FINDING, summarises
 
@@ -112,11 +113,13 @@ def _find_findings(messages: Sequence[Message]) -> _Findings:
 class WordStore:
     """The segments of a history with their worth, worked out once for each message.
 
-    What was worked out of the same messages before is used again.
+    What was worked out of the same messages before is used again. `aside` are facts of people that
+    a block among the messages had no room for.
     """
 
-    def __init__(self, messages: Sequence[Message]) -> None:
+    def __init__(self, messages: Sequence[Message], aside: Facts = UNKNOWN) -> None:
         self._messages = messages
+        self.aside = aside
         self._findings = _find_findings(messages)
 
     @property

@@ -16,6 +16,7 @@ from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.compaction.edits import Script, apply, compose
 from ullage.core.compaction.faults import find_recent_faults, list_faulted
 from ullage.core.compaction.strategies import names, wants_prose
+from ullage.core.facts.sheet import UNKNOWN
 from ullage.core.guard.effort import PROGRESS
 from ullage.core.guard.events import (
     Compacted,
@@ -39,6 +40,7 @@ from ullage.core.guard.stages.measure import Measured, ask_server, explain_immov
 from ullage.core.guard.stages.room import has_room
 from ullage.core.summary.flaws import explain_written
 from ullage.core.tokens.budget import SOON
+from ullage.core.tokens.counting import text_size
 
 if TYPE_CHECKING:
     from ullage.core.compaction.plan import Order, Outcome
@@ -186,7 +188,7 @@ def _order(setup: Setup, was: Measured, due: Due, room: int | None) -> Order:
     from ullage.core.compaction.plan import Order
     from ullage.core.compaction.strategies.knowledge import leave_out
 
-    policy, read = setup.policy, was.replayed.read
+    policy, read, known = setup.policy, was.replayed.read, was.replayed.checkpoint
     looked_up = {index for index, name in read.sections.items() if name == "knowledge"}
     surplus = ceil(due.surplus / was.size.scale.high)
     looked_up_first = leave_out(was.places(looked_up), surplus)
@@ -207,6 +209,8 @@ def _order(setup: Setup, was: Measured, due: Due, room: int | None) -> Order:
         named=setup.keeps,
         tries=not was.replayed.script and bool(due.strategies) and was.is_beyond,
         most=due.most,
+        aside=UNKNOWN if known is None else known.aside,
+        beyond=was.is_beyond,
     )
 
 
@@ -238,7 +242,23 @@ def _find_outcome(
         found = yield from _tighten(setup, request, was, deeper, fits=fits)
         if found[0].changed and found[0].reached:
             return found
-    return (yield from _tighten(setup, request, was, order, fits=fits))
+    found = yield from _tighten(setup, request, was, order, fits=fits)
+    return (yield from _cut_block(setup, request, was, order, found))
+
+
+def _cut_block(
+    setup: Setup, request: Request, was: Measured, order: Order, found: tuple[Outcome, Measured]
+) -> Generator[Need, Any, tuple[Outcome, Measured]]:
+    """Return an outcome whose block leaves room for what must stay, where that alone would fit."""
+    outcome, bound = found[0], was.window.likely_tokens
+    if bound is None or not outcome.block or outcome.after.high < bound:
+        return found
+    size = ceil(text_size(outcome.block, setup.meter) * was.size.scale.high)
+    room = bound - 1 - (outcome.after.high - size)
+    if room < 1:
+        return found
+    cut = yield from _tighten(setup, request, was, replace(order, target=room), fits=False)
+    return cut if cut[0].changed and cut[0].after.high < bound else found
 
 
 def _tighten(
