@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import socket
+import struct
 import threading
+import time
+import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -229,3 +233,33 @@ def test_a_body_that_comes_byte_by_byte_is_not_waited_for(app: Answering):
             pause.wait(0.02)
         assert line.read(until=0) == []
     assert sent < 300
+
+
+@pytest.mark.parametrize("path", ["/any", "/long"])
+@pytest.mark.parametrize("resets", [False, True], ids=["in order", "by a reset"])
+def test_what_a_client_that_left_took_is_free_without_a_collection(
+    app: Answering, monkeypatch: pytest.MonkeyPatch, path: str, *, resets: bool
+):
+    made: list[weakref.ref[listening.Bounded]] = []
+
+    class Noted(listening.Bounded):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            made.append(weakref.ref(self))
+            super().connection_made(transport)
+
+    monkeypatch.setattr(listening, "Bounded", Noted)
+    gc.collect()
+    gc.disable()
+    try:
+        with serving(app, ConnectionLimits()) as port:
+            with socket.create_connection(("127.0.0.1", port)) as client:
+                client.sendall(request("GET", path))
+                assert client.recv(1_024)
+                if resets:
+                    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            until = time.monotonic() + 2  # less than a silent connection may stay
+            while made[0]() is not None and time.monotonic() < until:
+                time.sleep(0.01)
+            assert made[0]() is None
+    finally:
+        gc.enable()

@@ -167,6 +167,10 @@ class PlainParser:
             else:
                 return
 
+    def close(self) -> None:
+        """Let go of the connection: each holds the other, and memory until a whole collection."""
+        vars(self).clear()
+
     def _write_head(self) -> bytes:
         """Return the head that was read, without the offer of another protocol."""
         method, version = self.get_method(), self.get_http_version().encode()
@@ -205,7 +209,10 @@ class Bounded(HttpToolsProtocol):
         self._within(None)
         self.resume_writing()
         self._leave()
+        self._unset_keepalive_if_required()  # uvicorn does so for a client that ended in order
+        parser = self.parser
         super().connection_lost(exc)
+        parser.close()  # type: ignore[attr-defined]  # the one that stands in its place
 
     def pause_writing(self) -> None:
         """Wait for the client to read on; one that reads nothing is cut off, with what waits."""
