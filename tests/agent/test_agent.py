@@ -129,7 +129,7 @@ def test_refusals_without_end_are_a_few_smaller_tries_one_notice_and_the_error(s
     refusals = [overflow(limit, 9_000) for limit in (8_000, 7_500, 7_000, 6_500, 6_000, 5_500)]
     with scripted(*refusals) as server:
         done = agent(server, window=None).run(session, "Go on")
-        sizes = [len(body["messages"]) for body in bodies(server)]
+        sizes = [len(json.dumps(body["messages"])) for body in bodies(server)]
     assert (done.ok, done.reason) == (False, "context_overflow")
     assert 2 <= len(sizes) <= 5
     assert sizes == sorted(set(sizes), reverse=True)
