@@ -100,7 +100,6 @@ def _find_words(
     told = [*words.weigh_facts(lines), *words.read(before, "user"), *words.find_said(where)]
     return SaidWords(
         tuple([v for v in told if not overtaken.has(v.segment.text)]),
-        lambda: _find_answers(words, where, before),
         lambda: _find_others(words, where, before),
         lambda: (rest for rest in words.list_typed(where) if not overtaken.has(rest.text)),
         lambda: words.list_data(where),
@@ -143,15 +142,10 @@ class GoneFacts:
         return any(line in segment for word in words for line in self._inner.get(word, ()))
 
 
-def _find_answers(words: WordStore, places: Sequence[int], before: Facts) -> Iterator[Candidate]:
-    """Yield what models said, in these messages and before them."""
-    yield from words.find_answers(places)
-    yield from map(make_other, words.read(before, "assistant"))
-
-
 def _find_others(words: WordStore, places: Sequence[int], before: Facts) -> Iterator[Candidate]:
-    """Yield what tools returned and people pasted, in these messages and before them."""
+    """Yield what models and tools said, in these messages and before them."""
     yield from words.find_others(places)
+    yield from map(make_other, words.read(before, "assistant"))
     yield from map(make_other, words.read(before, "tool"))
 
 
@@ -176,7 +170,6 @@ def leave_out(kept: Carried, stands: str) -> Carried:
     said = tuple(valued for valued in words.said if valued.segment.text not in stands)
     left = SaidWords(
         said,
-        lambda: (line for line in words.answers() if line.text not in stands),
         lambda: (line for line in words.others() if line.text not in stands),
         lambda: (rest for rest in words.rest() if rest.text not in stands),
         lambda: (rest for rest in words.data() if rest.text not in stands),

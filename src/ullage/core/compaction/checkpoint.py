@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from ullage.core.compaction.edits import Script
 from ullage.core.dialects.usage import Usage
 from ullage.core.errors import StoreError
-from ullage.core.facts.sheet import Facts, quote
 from ullage.core.messages.transcript import DIGEST_BYTES
 from ullage.core.tokens.cost import Saving, measure_saving, saving
 from ullage.core.values.shown import line
@@ -51,10 +50,10 @@ class Checkpoint:
     `first` is the first message that was touched, `source_count` how many were left out and
     `tail_count` how many stand behind the last one touched. `kept_tokens` stand before the first
     edit and stay cached. `summary` is the block that stands for what was left out, `facts` what
-    code carried over in it; `usage` is the summariser's, `seen` the share of the text left out
-    that it was shown. `since` is what came of the compaction before it (`Aftermath`), None for the
-    first. `tokens_after_measured` and `cache_read_measured` are filled by the next
-    usage report.
+    code carried over in it, `aside` the rules and open tasks that it had no room for. `usage` is
+    the summariser's, `seen` the share of the text left out that it was shown. `since` is what came
+    of the compaction before it (`Aftermath`), None for the first. `tokens_after_measured` and
+    `cache_read_measured` are filled by the next usage report.
     """
 
     scope: str
@@ -84,6 +83,7 @@ class Checkpoint:
     seen: float | None = None
     cache_read_measured: int | None = None
     since: Mapping[str, int] | None = None
+    aside: Mapping[str, Sequence[str]] = field(default_factory=dict)
     version: int = VERSION
 
     def __repr__(self) -> str:
@@ -99,15 +99,6 @@ class Checkpoint:
     def planned_size(self) -> int:
         """The messages of the history that it was planned for."""
         return self.count + self.tail_count
-
-    @property
-    def aside(self) -> Facts:
-        """What people laid down and left open that the block had no room for."""
-        held = {
-            name: [str(text) for text in self.facts.get(name) or ()]
-            for name in ("constraints", "tasks")
-        }
-        return Facts(**{n: tuple(x for x in held[n] if quote(x) not in self.summary) for n in held})
 
     @property
     def cached_tokens_lost(self) -> int:

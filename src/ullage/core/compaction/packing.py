@@ -1,8 +1,7 @@
 """Fill a room with what is worth most of what was left out: facts, people's words, then the rest.
 
-What tells most by token comes first, what models answered counting less than people's words; what
-tools returned and people pasted comes behind. What was told already is not told again. It finds no
-facts and no worth.
+What people wrote comes before what models answered and tools returned; in each, what tells most by
+token comes first, and what was told already is not told again. It finds no facts and no worth.
 """
 
 from __future__ import annotations
@@ -42,20 +41,6 @@ BESIDE: Final[Mapping[str, float]] = {
 RULES: Final = 0.5
 """What plain rules may take before people's other words, as a share of the room."""
 
-BEHIND: Final = 0.7
-"""What an answer's sentence counts beside one of a person's that is worth as much. By hand: at 20,
-30 and 50 % of sessions by another author 5, 21 and 44 % of what models found stays, without it 0,
-14 and 39; of what people said 61, 79 and 94 %, without it 62, 79 and 94."""
-
-ANSWERS: Final = 0.5
-"""What answers may take of the room before people's last word: a model may quote what begs."""
-
-SMALL: Final = 400
-"""Tokens of a room below which answers come behind all that people said."""
-
-CROWDED: Final = 3.0
-"""How many times the room people's words take from which on no answer would have a place."""
-
 PLAIN: Final = 3
 """What a sentence's cues of a rule are worth from which on it is plain. Stories have two."""
 
@@ -71,14 +56,13 @@ _ORDER: Final = attrgetter("order")
 
 
 class SaidWords(NamedTuple):
-    """What was said: people's own words, and where those of models and tools are found.
+    """What was said: people's own words, and where the others are found, if there is room.
 
     `rest` are all sentences that people typed, `data` what they quoted, those of the
     newest messages first.
     """
 
     said: tuple[Valued, ...] = ()
-    answers: Callable[[], Iterable[Candidate]] = tuple
     others: Callable[[], Iterable[Candidate]] = tuple
     rest: Callable[[], Iterable[RestWords]] = tuple
     data: Callable[[], Iterable[RestWords]] = tuple
@@ -118,31 +102,17 @@ class _Pack:
             if works or name != "failures":  # who only answers tells of failures of others
                 self._take_newest(name, getattr(facts, name), share)
         lines = list(_list_lines(facts, words.said))
-        self._take_best(filter(_is_plain_rule, lines), RULES)
-        said = [line for line in lines if line.said]
-        self._take_best(chain(said, self._find_answers(said, words)))
+        self._take_best(filter(_lays_down, lines), RULES)
+        self._take_best(line for line in lines if line.said)
         if self.left > LEAST_LEFT:  # all that people typed, if it fits, before a word of models
             self._take_rest("said", words.rest())
         if self.left > LEAST_LEFT:
-            rest = (line for line in lines if not line.said)
-            self._take_best(chain(rest, words.answers(), words.others()))
+            self._take_best(chain((line for line in lines if not line.said), words.others()))
         for name in BESIDE:
             self._take_newest(name, getattr(facts, name), 1.0)
         if self.left > self.tokens * EMPTY:
             self._take_rest("results", words.data())
         return self._make()
-
-    def _find_answers(self, said: Sequence[Candidate], words: SaidWords) -> Iterator[Candidate]:
-        """Yield what models answered best, to stand among people's words; none in a small room."""
-        wanted = sum(estimate(line.text) for line in said)
-        if self.tokens < SMALL or wanted > CROWDED * self.tokens:
-            return
-        room = self.tokens * ANSWERS
-        for line in sorted(words.answers(), key=_ORDER):
-            room -= estimate(line.text)
-            if room < 0:
-                return
-            yield line._replace(order=line.order * BEHIND)
 
     def _take_rest(self, section: str, sentences: Iterable[RestWords]) -> None:
         """Take sentences in their order, as long as there is room.
@@ -274,10 +244,14 @@ def _list_lines(facts: Facts, mine: Sequence[Valued]) -> Iterator[Candidate]:
         yield make_line(valued, name, share)
 
 
-def _is_plain_rule(line: Candidate) -> bool:
+def is_plain_rule(text: str) -> bool:
+    """Tell whether a sentence of a person's is a rule beyond doubt."""
+    return bool(rule("prose", text)) and grade(text) >= PLAIN
+
+
+def _lays_down(line: Candidate) -> bool:
     """Tell whether a line is a person's rule beyond doubt."""
-    rules = line.section == "constraints" and line.said
-    return rules and rule("prose", line.text) and grade(line.text) >= PLAIN
+    return line.section == "constraints" and line.said and is_plain_rule(line.text)
 
 
 def is_verbatim(line: Candidate) -> bool:

@@ -212,8 +212,10 @@ def compact(
     words = WordStore(transcript.messages, order.aside)
     start, draft = _start_plan(transcript, measured, meter, order, words)
     if risen := find_risen(draft, measured, order.target, order.most):
-        order = replace(order, target=risen)
-        start, draft = _start_plan(transcript, measured, meter, order, words)
+        higher = replace(order, target=risen)
+        again = _start_plan(transcript, measured, meter, higher, words)
+        if not again[1].missed:
+            order, (start, draft) = higher, again
     written = yield from _write_prose(draft, start, order)
     block, kept, written = _fit_block(draft, start, order, written)
     script = unbind(transcript, draft.script | block)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ullage.core.compaction.packing import is_verbatim, list_said
+from ullage.core.facts.salience import WORDS
 from ullage.core.messages.transcript import summarises
 from ullage.core.summary.flaws import WORSE
 from ullage.core.summary.record import parse
@@ -61,7 +62,9 @@ def _list_salient(kept: Carried, order: dict[int, int]) -> tuple[Salient, ...]:
     said = [x for x in list_said(kept.facts, kept.words) if not is_verbatim(x)]
     mine = (("user", x.message, x.place, x.text, x.worth, x.rare) for x in said)
     others = (
-        ("assistant", x.message, x.place, x.text, x.worth, x.rare) for x in kept.words.answers()
+        ("assistant", x.message, x.place, x.text, x.worth, x.rare)
+        for x in kept.words.others()
+        if x.section == WORDS["assistant"]
     )
     return tuple(
         Salient(order[message], place, author, text, worth, rare)

@@ -113,7 +113,7 @@ def _find_findings(messages: Sequence[Message]) -> _Findings:
 class WordStore:
     """The segments of a history with their worth, worked out once for each message.
 
-    What was worked out of the same messages before is used again. `aside` are facts of people that
+    What was worked out of the same messages before is used again. `aside` are rules and tasks that
     a block among the messages had no room for.
     """
 
@@ -151,20 +151,13 @@ class WordStore:
             if authors[place] == "user":
                 yield from self._weigh(place)[0]
 
-    def find_answers(self, places: Iterable[int]) -> Iterator[Candidate]:
-        """Yield what models answered at these places; of many, as `find_others` does."""
-        for place in [*places][-LOOKED_AT:]:
-            if self.authors[place] == "assistant":
-                yield from self._weigh(place)[1]
-
     def find_others(self, places: Iterable[int]) -> Iterator[Candidate]:
-        """Yield what tools returned and people pasted at these places.
+        """Yield what models answered, tools returned and people pasted at these places.
 
         Of more than `LOOKED_AT` places it is that of the last ones: the others are far away.
         """
         for place in [*places][-LOOKED_AT:]:
-            if self.authors[place] != "assistant":
-                yield from self._weigh(place)[1]
+            yield from self._weigh(place)[1]
 
     def list_typed(self, places: Sequence[int]) -> Iterator[RestWords]:
         """Yield all sentences that people typed at these places, the newest message first."""

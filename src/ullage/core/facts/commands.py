@@ -1,13 +1,15 @@
 """Which shell commands only look: what they print can be had again, and is no news of the work.
 
 Programs are known by their names (POSIX's utilities and some that stand in for them). Of one that
-is not known, anything may come: so tests, builds and diffs are never taken for a look.
+is not known, anything may come: so tests, builds and diffs are never taken for a look. In doubt a
+command is none.
 """
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -20,12 +22,9 @@ LOOKING: Final = frozenset(
         "bat",
         "head",
         "tail",
-        "less",
-        "more",
         "nl",
         "wc",
         "sort",
-        "uniq",
         "cut",
         "tr",
         "column",
@@ -53,33 +52,30 @@ LOOKING: Final = frozenset(
         "echo",
         "printf",
         "printenv",
-        "date",
         "whoami",
         "id",
         "uname",
-        "hostname",
         "ps",
         "jq",
         "sed",
         "git",
     ]
 )
-"""Programs that print, and change nothing but by what `DOING` has."""
+"""Programs that print, and change nothing but by what `_DOES` finds."""
 
-DOING: Final[Mapping[str, frozenset[str]]] = {
-    "find": frozenset(
-        ["-exec", "-execdir", "-ok", "-okdir", "-delete", "-fprint", "-fprintf", "-fls"]
-    ),
-    "fd": frozenset(["-x", "--exec", "-X", "--exec-batch"]),
-    "sort": frozenset(("-o",)),
-    "tree": frozenset(("-o",)),
-}
-"""Options by which such a program does more than look."""
-
-GIT: Final = frozenset(
-    ["status", "log", "branch", "blame", "ls-files", "ls-tree", "grep", "rev-parse", "describe"]
+_DOES: Final = re.compile(
+    r"-(exec|ok|delete|fprint|fls)|--(exec|output|pre|open|patch|compress-program)|-[xXoO]"
 )
+"""How options begin by which such a program does more than look, or shows a diff."""
+
+ONLY_OF: Final = frozenset(("grep", "egrep", "fgrep", "rg", "ag", "ls", "ps", "du"))
+"""Programs whose `-o`, `-x` and the like say what is printed."""
+
+GIT: Final = frozenset(["status", "log", "blame", "ls-files", "ls-tree", "rev-parse", "describe"])
 """What git only shows; diffs are the agent's work, and stay."""
+
+_LINES: Final = re.compile(r"[0-9,$;p ]+")
+"""A script of sed that prints lines by number."""
 
 LONGEST: Final = 400
 """Characters of a command that is looked at; longer ones carry a text of their own."""
@@ -87,59 +83,63 @@ LONGEST: Final = 400
 BETWEEN: Final = frozenset(("&&", "||", "|", ";"))
 """What stands between two commands."""
 
-NOWHERE: Final = frozenset(("/dev/null", "NUL", "1", "2"))
-"""Where output may go without a file being written."""
+_NOWHERE: Final = re.compile(r"(?<![^\s])[12]?(>&[12]|>{1,2} ?(/dev/null|NUL))(?=$|[\s;|&])")
+"""Output that is written to no file."""
+
+_INNER: Final = ("`", "$(", "<(", ">(")
+"""How a command begins that stands inside another one, in quotes too."""
 
 
 @lru_cache(maxsize=1_024)
 def only_looks(command: str) -> bool:
     """Tell whether a line of shell does no more than look, as far as names tell."""
-    if not command.strip() or len(command) > LONGEST or "`" in command:
+    if len(command) > LONGEST or any(mark in command for mark in _INNER):
         return False
-    reader = shlex.shlex(command.replace("\n", " ; "), posix=True, punctuation_chars=True)
+    plain = _NOWHERE.sub(" ", command).replace("\n", " ; ")
+    reader = shlex.shlex(plain, posix=True, punctuation_chars=True)
+    reader.commenters = ""
     try:
-        words = list(reader)
+        parts = list(_split(list(reader)))
     except ValueError:
         return False
-    parts = list(_split(words))
     return all(map(_looks, parts)) and any(part[0] != "cd" for part in parts)
 
 
 def _split(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Yield the commands of a line, without what is written nowhere."""
+    """Yield the commands of a line."""
     part: list[str] = []
-    for place, word in enumerate(words):
-        before = words[place - 1] if place else ""
-        if word in BETWEEN:
-            if part:
-                yield tuple(part)
-            part = []
-        elif not (word in NOWHERE and before in _AWAY) and not _is_away(words, place):
+    for word in words:
+        if word not in BETWEEN:
             part.append(word)
+        elif part:
+            yield tuple(part)
+            part = []
     if part:
         yield tuple(part)
 
 
-_AWAY: Final = frozenset((">", ">>", ">&"))
-
-
-def _is_away(words: Sequence[str], place: int) -> bool:
-    """Tell whether a word sends output nowhere: its mark, or the number in front of it."""
-    rest = words[place : place + 3]
-    if rest[0] in "012" and len(rest) > 1:
-        rest = rest[1:]
-    return rest[0] in _AWAY and len(rest) > 1 and rest[1] in NOWHERE
-
-
 def _looks(part: Sequence[str]) -> bool:
+    name, *rest = part
     if any(not word.strip("();<>|&") for word in part if word):
         return False  # a redirection, a subshell, something in the background
-    words = [word for place, word in enumerate(part) if place or "=" not in word]
-    name = words[0].replace("\\", "/").rpartition("/")[2] if words else ""
-    if name not in LOOKING or not DOING.get(name, frozenset()).isdisjoint(words):
+    if name.rpartition("/")[0] not in ("", "/bin", "/usr/bin"):
         return False
+    name = name.rpartition("/")[2]
     if name == "sed":
-        return "-n" in words and not any(w.startswith(("-i", "--in-place")) for w in words)
+        scripts = rest[1:2]
+        return rest[:1] == ["-n"] and all(map(_LINES.fullmatch, scripts)) and len(rest) > 1
     if name == "git":
-        return next((w for w in words[1:] if not w.startswith("-")), "") in GIT
-    return True
+        return _only_shows(rest)
+    options = (word for word in rest if name not in ONLY_OF or word.startswith("--"))
+    return name in LOOKING and not any(map(_DOES.match, options))
+
+
+def _only_shows(words: Sequence[str]) -> bool:
+    """Tell whether git is asked for no more than how things stand."""
+    rest = list(words)
+    while rest[:1] == ["--no-pager"] or rest[:1] == ["-C"]:
+        rest = rest[2 if rest[0] == "-C" else 1 :]
+    if rest == ["branch"]:
+        return True
+    shows = bool(rest) and rest[0] in GIT
+    return shows and not any(word == "-p" or _DOES.match(word) for word in rest[1:])

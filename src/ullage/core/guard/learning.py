@@ -94,12 +94,16 @@ def calibrate(setup: Setup, reading: ReportedSize) -> Learned:
 
 
 def read_refusal(meter: Meter, sent: Prepared, error: ErrorKind) -> ReportedSize | None:
-    """Return the size that a refusal names as a report; None where a true one is not as large.
+    """Return the size that a refusal names as a report; None where it teaches nothing.
 
-    A server that reports no usage tells nothing else of how it counts.
+    A server that reports no usage tells nothing else of how it counts. What such a number leaves
+    open (output may be in it, it may be rounded) reports settle: who has learned of them believes
+    it only where it lies beyond our own count. One more than the limit is no size, but a bound.
     """
-    size = error.input_tokens
-    if size is None or not find_range(sent, meter, size).has(size):
+    size, count = error.input_tokens, sent.count
+    if size is None or size - 1 == error.limit or not find_range(sent, meter, size).has(size):
+        return None
+    if count.basis != "estimate" and count.low <= size <= count.high:
         return None
     return make_reading(meter, sent, size) if is_whole(sent, meter, size) else None
 

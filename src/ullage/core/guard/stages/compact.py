@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+from ullage.core.compaction.aside import find_aside, read_aside
 from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.compaction.edits import Script, apply, compose
 from ullage.core.compaction.faults import find_recent_faults, list_faulted
+from ullage.core.compaction.policy import DETERMINISTIC
 from ullage.core.compaction.strategies import names, wants_prose
 from ullage.core.facts.sheet import UNKNOWN
 from ullage.core.guard.effort import PROGRESS
@@ -209,7 +211,7 @@ def _order(setup: Setup, was: Measured, due: Due, room: int | None) -> Order:
         named=setup.keeps,
         tries=not was.replayed.script and bool(due.strategies) and was.is_beyond,
         most=due.most,
-        aside=UNKNOWN if known is None else known.aside,
+        aside=UNKNOWN if known is None else read_aside(known.aside),
         beyond=was.is_beyond,
     )
 
@@ -257,8 +259,10 @@ def _cut_block(
     room = bound - 1 - (outcome.after.high - size)
     if room < 1:
         return found
-    cut = yield from _tighten(setup, request, was, replace(order, target=room), fits=False)
-    return cut if cut[0].changed and cut[0].after.high < bound else found
+    carry = min(order.carry, room / order.target)
+    small = replace(order, carry=carry, strategies=DETERMINISTIC, summariser=False, most=0)
+    cut = yield from _tighten(setup, request, was, small, fits=False)
+    return cut if cut[0].block and cut[0].after.high < bound else found
 
 
 def _tighten(
@@ -352,6 +356,8 @@ def _record(
     from ullage.core.compaction.plan import make_checkpoint
 
     replayed, bound, past = was.replayed, _find_bound(was, due), review_last(was)
+    known, carried = replayed.checkpoint, outcome.carried
+    aside = known.aside if carried is None and known is not None else {}
     return make_checkpoint(
         replayed.read.history,
         compose(replayed.script, was.edited, outcome.script),
@@ -364,6 +370,7 @@ def _record(
         resolved=was.window.working_tokens or 0,
         since=past.to_dict() if past is not None else None,
         window=f"{bound:,} tokens, {was.window.name_source()}",
+        aside=aside if carried is None else find_aside(carried, outcome.block),
     )
 
 
