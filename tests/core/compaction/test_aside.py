@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from ullage.core.compaction.aside import MOST, find_aside, read_aside
-from ullage.core.compaction.block import Carried
 from ullage.core.facts.sheet import UNKNOWN, Facts
 
 RULE = "Never deploy on a Friday."
@@ -17,20 +16,20 @@ def test_what_a_block_lacks_of_rules_and_tasks_is_set_aside() -> None:
     held = Facts(
         constraints=(RULE, "It lies at 53 fathoms.", "Always ask Mirela."), tasks=("Sew.",)
     )
-    found = find_aside(Carried(4, held), f"Rules:\n- {RULE}\n")
+    found = find_aside(held, f"Rules:\n- {RULE}\n")
     assert found == {"constraints": ["Always ask Mirela."], "tasks": ["Sew."]}
     assert read_aside(found) == Facts(constraints=("Always ask Mirela.",), tasks=("Sew.",))
-    assert find_aside(Carried(4, Facts(constraints=(RULE,))), RULE) == {}
+    assert find_aside(Facts(constraints=(RULE,)), RULE) == {}
 
 
 def test_what_a_model_said_is_set_aside_by_no_cue() -> None:
     held = Facts(constraints=(f"(assistant) {RULE}",))
-    assert find_aside(Carried(4, held), "") == {}
+    assert find_aside(held, "") == {}
 
 
 def test_the_newest_are_kept() -> None:
     rules = tuple(f"Never open the gate number {n}." for n in range(3 * MOST))
-    found = find_aside(Carried(4, Facts(constraints=rules)), "")
+    found = find_aside(Facts(constraints=rules), "")
     assert found == {"constraints": list(rules[-MOST:])}
 
 

@@ -6,13 +6,10 @@ A checkpoint carries them until there is room. It knows no plan and no store.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from ullage.core.compaction.packing import is_plain_rule
 from ullage.core.facts.sheet import LABELS, UNKNOWN, Facts, quote
-
-if TYPE_CHECKING:
-    from ullage.core.compaction.block import Carried
 
 MOST: Final = 24
 """Lines of each kind that are carried, the newest: more would be a block of their own."""
@@ -20,16 +17,15 @@ MOST: Final = 24
 _KINDS: Final = ("constraints", "tasks")
 
 
-def find_aside(carried: Carried, block: str) -> dict[str, list[str]]:
-    """Return what of a block's facts does not stand in it, by section."""
-    held = carried.facts
+def find_aside(held: Facts, block: str) -> dict[str, list[str]]:
+    """Return what of the facts of a block does not stand in it, by section."""
     rules = (x for x in held.constraints if not x.startswith(LABELS) and is_plain_rule(x))
     found = {"constraints": rules, "tasks": iter(held.tasks)}
     left = {name: [x for x in lines if quote(x) not in block] for name, lines in found.items()}
     return {name: lines[-MOST:] for name, lines in left.items() if lines}
 
 
-def read_aside(aside: Mapping[str, Any]) -> Facts:
+def read_aside(aside: object) -> Facts:
     """Return what was set aside as facts; what is no line, as in an edited store, is left out."""
     if not isinstance(aside, Mapping):
         return UNKNOWN

@@ -370,7 +370,7 @@ def _record(
         resolved=was.window.working_tokens or 0,
         since=past.to_dict() if past is not None else None,
         window=f"{bound:,} tokens, {was.window.name_source()}",
-        aside=aside if carried is None else find_aside(carried, outcome.block),
+        aside=aside if carried is None else find_aside(carried.facts, outcome.block),
     )
 
 
