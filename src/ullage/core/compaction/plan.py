@@ -210,18 +210,13 @@ def compact(
     if not always and (before if order.strategies else like).high <= order.target:
         return replace(unchanged, reason="nothing_to_compact")
     words = WordStore(transcript.messages, order.aside)
-    start, draft = _start_plan(transcript, measured, meter, order, words)
-    if risen := find_risen(draft, measured, order.target, order.most):
-        higher = replace(order, target=risen)
-        again = _start_plan(transcript, measured, meter, higher, words)
-        if not again[1].missed:
-            order, (start, draft) = higher, again
+    order, start, draft = _rise_for_rules(transcript, measured, meter, order, words)
     written = yield from _write_prose(draft, start, order)
     block, kept, written = _fit_block(draft, start, order, written)
     script = unbind(transcript, draft.script | block)
     unchanged = replace(unchanged, flaws=tuple(draft.flaws))
     if not script or carried.says_the_same(transcript, script):
-        reason: Reason = "cannot_compact" if _is_stuck(start) else "nothing_to_compact"
+        reason: Reason = "cannot_compact" if start.is_stuck else "nothing_to_compact"
         return replace(unchanged, reached=False, reason=reason)
     edited = apply(transcript, script, codec)
     after = measured.of(edited.transcript, meter).count()
@@ -235,7 +230,7 @@ def compact(
     broken += laws.prove_size(like.high, after.high, order.target, reached=reached)
     if broken:
         return replace(unchanged, reached=False, reason="law_broken", violations=tuple(broken))
-    missed: Reason = "cannot_compact" if _is_stuck(start) else "cannot_reach_target"
+    missed: Reason = "cannot_compact" if start.is_stuck else "cannot_reach_target"
     return Outcome(
         edited,
         script,
@@ -256,6 +251,19 @@ def compact(
         room=start.block,
         target=order.target,
     )
+
+
+def _rise_for_rules(
+    transcript: Transcript, measured: Measure, meter: Meter, order: Order, words: WordStore
+) -> tuple[Order, Situation, PlanDraft]:
+    """Return the plan for an order, or for one of a higher target where that saves the rules."""
+    start, draft = _start_plan(transcript, measured, meter, order, words)
+    if risen := find_risen(draft, measured, order.target, order.most):
+        higher = replace(order, target=risen)
+        begun, found = _start_plan(transcript, measured, meter, higher, words)
+        if not found.missed:
+            return higher, begun, found
+    return order, start, draft
 
 
 def _start_plan(
@@ -545,11 +553,6 @@ def _fallback(draft: PlanDraft, order: Order, written: Written | None) -> str | 
         return written.flaw if written.prose is None else None
     wanted = order.strategies and any(strategy.prose for strategy in order.runs)
     return "no_summariser" if wanted and draft.script.drops else None
-
-
-def _is_stuck(situation: Situation) -> bool:
-    """Tell whether what must stay is alone over the target."""
-    return situation.fixed + sum(situation.sizes[i] for i in situation.pins) > situation.target
 
 
 def make_checkpoint(

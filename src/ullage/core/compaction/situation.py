@@ -72,6 +72,11 @@ class Situation:
         """The upper edge of the whole."""
         return self.fixed + sum(self.sizes)
 
+    @property
+    def is_stuck(self) -> bool:
+        """Whether what must stay is alone over the target."""
+        return self.fixed + sum(self.sizes[i] for i in self.pins) > self.target
+
     def count_seen(self, message: int, part: int) -> int:
         """Return the tokens of what goes with a result that is edited for the first time."""
         if (message, part) not in self.seen or (message, part) in self.earlier:
