@@ -35,6 +35,11 @@ class Talk:
         self._history.append({"role": "assistant", "content": "Noted; the plan is longer."})
         return "\n".join(str(message["content"]) for message in view.messages)
 
+    def say_instead(self, text: str) -> str:
+        """Say something in the place of the last words."""
+        del self._history[-1]
+        return self.say(text)
+
     def begin(self) -> None:
         """Lay down the rules, and tell more than the window holds."""
         for rule in RULES:
@@ -69,6 +74,16 @@ def test_a_rule_that_had_no_room_comes_back_with_the_next_compaction(tmp_path, k
         sent = talk.say(paste(468))
         assert [rule in sent for rule in RULES].count(False) >= 1
         sent = talk.say("The lamp burns since 1911 by the pier, and needs new oil.")
+        assert all(rule in sent for rule in RULES)
+
+
+def test_a_request_that_never_fits_is_refused_and_costs_no_rule() -> None:
+    with closing(open_store("memory:")) as store:
+        talk = Talk(store)
+        talk.begin()
+        with pytest.raises(ullage.ContextTooLargeError):
+            talk.say(paste(700))
+        sent = talk.say_instead("Go on.")
         assert all(rule in sent for rule in RULES)
 
 

@@ -18,7 +18,7 @@ from ullage.core.facts.commands import LONGEST, only_looks
         *(
             "rg foo 2>&1 | head",
             "wc -l a b; pwd",
-            "ls\ncat b",
+            "ls;\ncat b",
             "find . -name '*.py'",
             "grep -o a b",
         ),
