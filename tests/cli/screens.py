@@ -210,12 +210,15 @@ PRINTED = {"help": "ullage", "context-demo": "ullage context --demo"}
 
 
 def capture_output(command: str, folder: Path) -> str:
-    """Return a command line and what it prints, with no home and no settings but its own."""
+    """Return a command line and what it prints, with no home and no settings but its own.
+
+    A path in it is as in a short folder, whose line is not broken in front of it.
+    """
     room = Room(folder)
     wide = {**room.environment, "COLUMNS": "100"}
     words = [ULLAGE, *shlex.split(command)[1:]]
     done = subprocess.run(words, env=wide, check=True, capture_output=True, text=True, timeout=60)
-    return f"$ {command}\n" + done.stdout.replace(f"{ROOT}/", "./")
+    return f"$ {command}\n" + done.stdout.replace(f"{ROOT}/", "./").replace("\n  ./", " · ./")
 
 
 def main() -> int:
