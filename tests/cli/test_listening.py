@@ -70,9 +70,11 @@ def port(app: Answering) -> Iterator[int]:
 
 
 @contextmanager
-def serving(app: Answering, limits: ConnectionLimits) -> Iterator[int]:
-    """Serve an application within limits; yield the port."""
-    settings = uvicorn.Config(app, http=listening.Bounded, lifespan="off", log_config=None)
+def serving(app: Answering, limits: ConnectionLimits, alive_s: int = 5) -> Iterator[int]:
+    """Serve an application within limits; yield the port. `alive_s` is how long silence may be."""
+    settings = uvicorn.Config(
+        app, http=listening.Bounded, lifespan="off", log_config=None, timeout_keep_alive=alive_s
+    )
     server = LeavingServer(settings, limits=limits)
     with socket.create_server(("127.0.0.1", 0)) as bound:
         thread = threading.Thread(target=server.run, args=([bound],))
@@ -251,13 +253,13 @@ def test_what_a_client_that_left_took_is_free_without_a_collection(
     gc.collect()
     gc.disable()
     try:
-        with serving(app, ConnectionLimits()) as port:
+        with serving(app, ConnectionLimits(), alive_s=60) as port:
             with socket.create_connection(("127.0.0.1", port)) as client:
                 client.sendall(request("GET", path))
                 assert client.recv(1_024)
                 if resets:
                     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            until = time.monotonic() + 2  # less than a silent connection may stay
+            until = time.monotonic() + 30  # less than a silent connection may stay
             while made[0]() is not None and time.monotonic() < until:
                 time.sleep(0.01)
             assert made[0]() is None

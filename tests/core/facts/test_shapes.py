@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import ullage
+from tests.core.facts.rounds import compact_three_times
 from tests.support.shapes import Shape, list_theirs, read_shapes
 
 PASTED = read_shapes("pasted.txt")
@@ -21,15 +22,7 @@ def converse(shape: Shape, **options: Any) -> str:
         {"role": "user", "content": shape.text},
         {"role": "assistant", "content": "Seen."},
     ]
-    for turn in range(3):
-        for n in range(8):
-            question = f"Question {turn}.{n}: " + "what of this valve then? " * 10
-            said += [{"role": "user", "content": question}]
-            said += [{"role": "assistant", "content": "so it is with it. " * 40}]
-        said.append({"role": "user", "content": "And now?"})
-        made = ullage.compact(said, model="gpt-4o", target_tokens=1_200, **options)
-        said = [*made.messages, {"role": "assistant", "content": "Go on."}]
-    return next(str(m["content"]) for m in said if "facts kept by rule" in m["content"])
+    return compact_three_times(said, 1_200, **options)
 
 
 @pytest.mark.parametrize("shape", PASTED, ids=lambda shape: shape.name)

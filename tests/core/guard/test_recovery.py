@@ -109,6 +109,27 @@ def test_a_refusal_without_a_size_that_can_be_true_teaches_no_ratio(error: Error
     assert not [n for n in world.needs if isinstance(n, NeedWindow) and n.reading]
 
 
+def test_a_bound_that_a_refusal_names_is_no_size() -> None:
+    given = setup(scale=GUESS)
+    world, request = World(window(None)), Request(talk(24))
+    sent = first(world, request, given)
+    error = ErrorKind("input", sent.count.tokens - 1, sent.count.tokens)
+    recover(world, sent, error, request, given=given)
+    assert not [n for n in world.needs if isinstance(n, NeedWindow) and n.reading]
+
+
+def test_who_knows_how_a_server_counts_learns_only_what_lies_beyond() -> None:
+    plain = setup(scale=GUESS)
+    given = replace(plain, meter=replace(plain.meter, basis="calibrated"))
+    for share, teaches in ((1.2, False), (1.8, True)):
+        world, request = World(window(None)), Request(talk(24))
+        sent = first(world, request, given)
+        size = round(sent.count.tokens * share)
+        recover(world, sent, ErrorKind("input", 400, size), request, given=given)
+        read = [n for n in world.needs if isinstance(n, NeedWindow) and n.reading]
+        assert bool(read) == teaches
+
+
 def test_what_stands_beside_the_messages_has_room_after_an_overflow() -> None:
     tools = [{"type": "function", "function": {"name": f"look{n}"}} for n in range(12)]
     world, request = World(window(None)), Request(talk(24), tools=tools)

@@ -16,7 +16,6 @@ from ullage.core.compaction.aside import find_aside, read_aside
 from ullage.core.compaction.checkpoint import Checkpoint
 from ullage.core.compaction.edits import Script, apply, compose
 from ullage.core.compaction.faults import find_recent_faults, list_faulted
-from ullage.core.compaction.policy import DETERMINISTIC
 from ullage.core.compaction.strategies import names, wants_prose
 from ullage.core.facts.sheet import UNKNOWN
 from ullage.core.guard.effort import PROGRESS
@@ -251,16 +250,20 @@ def _find_outcome(
 def _cut_block(
     setup: Setup, request: Request, was: Measured, order: Order, found: tuple[Outcome, Measured]
 ) -> Generator[Need, Any, tuple[Outcome, Measured]]:
-    """Return an outcome whose block leaves room for what must stay, where that alone would fit."""
+    """Return an outcome whose block leaves room for what must stay, where that alone would fit.
+
+    No summary is asked for, and no strategy is taken that the policy has not.
+    """
     outcome, bound = found[0], was.window.likely_tokens
     if bound is None or not outcome.block or outcome.after.high < bound:
         return found
     size = ceil(text_size(outcome.block, setup.meter) * was.size.scale.high)
     room = bound - 1 - (outcome.after.high - size)
-    if room < 1:
+    unpaid = tuple(strategy for strategy in order.strategies if not wants_prose(strategy))
+    if room < 1 or not unpaid:
         return found
     carry = min(order.carry, room / order.target)
-    small = replace(order, carry=carry, strategies=DETERMINISTIC, summariser=False, most=0)
+    small = replace(order, carry=carry, strategies=unpaid, summariser=False, most=0)
     cut = yield from _tighten(setup, request, was, small, fits=False)
     return cut if cut[0].block and cut[0].after.high < bound else found
 
