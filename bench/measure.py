@@ -61,6 +61,8 @@ class Plan:
     session_mb: float = 20
     asked: int = 4
     searched: int = 100_000
+    worked: Sequence[int] = (16_000, 32_000, 64_000)
+    agents: int = 3
     names: Sequence[str] = tuple(peers.HOMES)
 
     def loop(self) -> Shape:
@@ -72,7 +74,7 @@ QUICK: Final = Plan(
     sizes=(200,), rounds=1, turns=60, window=8_000, output=500, budgets=3, limit_s=30, texts=300,
     letters=50_000, letters_limit_s=3, grown=100_000, held=500, viewed=200, session_mb=1,
     after=(200,), covered=200, windows=(4_096,), sessions=1, session_turns=15, shares=(0.2,),
-    asked=1, searched=2_000,
+    asked=1, searched=2_000, worked=(16_000,), agents=1,
 )  # fmt: skip
 
 SWEPT: Final = (Shape(200), Shape(200, end="tool"), Shape(200, end="tool", single_user=True))

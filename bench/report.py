@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from bench import compacted, fidelity, known, log, search
+from bench import aftermath, compacted, fidelity, known, log, search
 from bench.cells import Row
 from bench.cells import cell as _cell
 from bench.cells import middle as _median
@@ -313,6 +313,7 @@ PARTS: Sequence[tuple[str, Callable[[Row], str]]] = (
     ("fidelity", fidelity.shown),
     ("search", search.shown),
     ("cover", compacted.cover),
+    ("aftermath", aftermath.shown),
     ("kinds", kinds),
     ("context", context),
     ("log", log.shown),

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from bench import compacting, costs, fidelity, known, log, search, survival, textual
+from bench import aftermath, compacting, costs, fidelity, known, log, search, survival, textual
 from bench.measure import Bench, Results
 
 
@@ -28,6 +28,7 @@ SECTIONS: Mapping[str, Section] = {
     "survival": Section(survival.survival, ("survival",)),
     "fidelity": Section(fidelity.fidelity, ("fidelity",)),
     "search": Section(search.search, ("search",)),
+    "aftermath": Section(aftermath.aftermath, ("aftermath",)),
     "kinds": Section(Bench.kinds, ("kinds",)),
     "texts": Section(textual.texts, ("texts",)),
     "appending": Section(textual.appending, ("append",)),

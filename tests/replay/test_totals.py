@@ -28,7 +28,8 @@ def test_totals_come_back_from_json_as_they_were(found: ReplayTotals) -> None:
 
 
 def test_unknown_prices_and_nothing_taken_up_are_unknown() -> None:
-    assert ReplayTotals().loss is None
+    assert ReplayTotals().loss is None is ReplayTotals().fault_rate
+    assert ReplayTotals(faults=1, left_out=50).fault_rate == 0.02
     assert ReplayTotals(unpriced=1, nanodollars=5).dollars is None
     assert ReplayTotals(unpriced=1).burden_dollars is None
     found = ReplayTotals(nanodollars=2_500_000_000, taken_words=3, taken_values=1, lost_values=1)

@@ -88,6 +88,9 @@ def test_a_later_use_of_what_went_is_a_loss_and_a_fault() -> None:
     assert (whole.lost_values, whole.faults, whole.compactions) == (0, 0, 0)
     assert lost.lost_values == 1
     assert lost.faults >= 1
+    assert whole.left_out == 0
+    assert 0 < lost.fault_rate <= 1  # type: ignore[operator]
+    assert lost.left_out >= lost.faults
     assert lost.fault_tokens > 100
     assert lost.taken_values == whole.taken_values >= 1
 

@@ -265,8 +265,8 @@ def draw_table(held: Mapping[str, ReplayTotals]) -> Iterator[str]:
 
 
 HEADS: Final = (
-    "policy", "refused", "compactions", "cost", "burden", "loss", "faults", "carried", "cached",
-    "rewritten", "own time",
+    "policy", "refused", "compactions", "cost", "burden", "loss", "faults", "again", "carried",
+    "cached", "rewritten", "own time",
 )  # fmt: skip
 
 
@@ -279,12 +279,18 @@ def _list_cells(label: str, totals: ReplayTotals) -> tuple[str, ...]:
         _write_dollars(totals.dollars),
         _write_dollars(totals.burden_dollars),
         "-" if totals.loss is None else f"{totals.loss:.1%}",
-        f"{totals.faults:,}",
+        _write_faults(totals),
+        f"{totals.calls_again:,}",
         f"{carried / 1e6:,.1f}M",
         f"{totals.cached_tokens / carried:.0%}" if carried else "-",
         f"{totals.rewritten_tokens / 1e6:,.1f}M",
         f"{totals.own_ms / 1e3:,.1f} s",
     )
+
+
+def _write_faults(totals: ReplayTotals) -> str:
+    rate = totals.fault_rate
+    return f"{totals.faults:,}" + ("" if rate is None else f" ({rate:.1%})")
 
 
 def _write_dollars(value: Any) -> str:

@@ -31,8 +31,9 @@ class ReplayTotals:
     request: rare `words`, `files` by name or path, `values` with a digit. `calls_again` are
     calls made once more whose earlier result was gone. `faults` are messages out of which something
     lost was wanted: each a call that has to be made again; `fault_tokens` is what they bring and
-    `fault_nanodollars` what that costs. `hasty` are compactions within two answers of the one
-    before. `own_ms` is the CPU time of ullage itself, in milliseconds.
+    `fault_nanodollars` what that costs. `left_out` are messages that compactions took out of
+    requests or changed there. `hasty` are compactions within two answers of the one before.
+    `own_ms` is the CPU time of ullage itself, in milliseconds.
     """
 
     sessions: int = 0
@@ -55,6 +56,7 @@ class ReplayTotals:
     lost_words: int = 0
     lost_files: int = 0
     lost_values: int = 0
+    left_out: int = 0
     calls_again: int = 0
     faults: int = 0
     fault_tokens: int = 0
@@ -83,9 +85,14 @@ class ReplayTotals:
         taken = self.taken_words + self.taken_files + self.taken_values
         return (self.lost_words + self.lost_files + self.lost_values) / taken if taken else None
 
+    @property
+    def fault_rate(self) -> float | None:
+        """How many of the messages that left were wanted again, None where none left."""
+        return self.faults / self.left_out if self.left_out else None
+
     def to_dict(self) -> dict[str, Any]:
         """Return all numbers, and what follows from them; None is unknown."""
-        told = ("dollars", "burden_dollars", "loss")
+        told = ("dollars", "burden_dollars", "loss", "fault_rate")
         return asdict(self) | {name: getattr(self, name) for name in told}
 
     @classmethod

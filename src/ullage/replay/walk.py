@@ -244,8 +244,6 @@ class _Walk:
         return self.sizes.count(self.sizes.fixed.best + sum(now.sizes[:same]))
 
     def _note_compaction(self, number: int, sent: Prepared, origin: tuple[int | None, ...]) -> None:
-        self._count(compactions=1, hasty=int(number - self.last <= HASTY))
-        self.last = number
         messages = self.read.messages
         alive: set[int] = set()
         written: set[str] = set()
@@ -255,6 +253,9 @@ class _Walk:
             else:
                 written |= list_message_terms(message)
         stop = self.turns[number].stop
+        left = sum(self.present.has(p) for p in range(stop) if p not in alive)
+        self._count(compactions=1, hasty=int(number - self.last <= HASTY), left_out=left)
+        self.last = number
         tail = next((p + 1 for p in range(stop - 1, -1, -1) if p not in alive), 0)
         self.present = _Present(tail, frozenset(alive), frozenset(written))
 

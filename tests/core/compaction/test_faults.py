@@ -70,6 +70,24 @@ def test_a_habit_is_no_fault():
     assert find_faults(CODEC.read(history), Script.of([Drop(i) for i in range(6, 10)])) == ()
 
 
+@pytest.mark.parametrize(
+    ("command", "between", "wanted"),
+    [
+        ("make test", "edit", 0),
+        ("git diff", "edit", 0),
+        ("make test", "read", 1),
+        ("cat b.py", "edit", 1),
+    ],
+)
+def test_a_command_that_is_run_again_after_a_change_tells_something_new(
+    command: str, between: str, wanted: int
+):
+    run = {"tool": "sh", "arguments": json.dumps({"command": command})}
+    first, again = tool_step("5", "3 failed", **run), tool_step("7", "ok", **run)
+    history = CODEC.read([*BEGIN, *first, *read("6", "c.py", tool=between), *again])
+    assert len(find_faults(history, Script.of([Drop(6), Drop(7)]))) == wanted
+
+
 @pytest.mark.parametrize(("results", "wanted"), [("same", 1), ("other", 0)])
 def test_what_is_read_again_each_time_it_went_is_a_fault_each_time(results: str, wanted: int):
     """A run that tells something else each time is a habit; a file that stays the same is none."""

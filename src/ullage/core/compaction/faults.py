@@ -2,16 +2,18 @@
 
 A fault is a call that was made before and whose result went, a reference that is recalled, a search
 that finds something, or a sentence that a person has to say again. All are read in the history; a
-run of tests that is repeated is none where it tells something else, nor is a file that was written
-meanwhile.
+run of tests that is repeated is none where it tells something else or files were changed meanwhile,
+nor is a file that was written.
 """
 
 from __future__ import annotations
 
 import json
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from ullage.core.facts.calls import WRITES, only_looks_around, read_arguments
 from ullage.core.facts.salience import find_author
 from ullage.core.facts.segments import cut_message
 from ullage.core.messages.labels import label_call, shorten
@@ -67,10 +69,14 @@ class _Made(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """What was asked for and said in a history: calls by what they are about, sentences."""
+    """What was asked for and said in a history: calls by what they are about, sentences.
+
+    `written` are the messages that call a tool which changes files.
+    """
 
     calls: Mapping[str, tuple[_Made, ...]]
     said: Mapping[frozenset[str], int]
+    written: tuple[int, ...] = ()
 
 
 def find_faults(history: Transcript, script: Script) -> tuple[AskedAgain, ...]:
@@ -127,11 +133,16 @@ def _judge_call(
     if not key or not same or same[-1] != earlier[-1] or _is_habit(history, same):
         return None
     last = same[-1].message
-    return (
-        AskedAgain("call", f"{call.name} {about}", place)
-        if _is_gone(history, script, last)
-        else None
-    )
+    if not _is_gone(history, script, last) or _looks_anew(call, last, place, asked):
+        return None
+    return AskedAgain("call", f"{call.name} {about}", place)
+
+
+def _looks_anew(call: Call, last: int, place: int, asked: _Asked) -> bool:
+    """Tell whether a command is run anew since files changed: tests, a build, a diff."""
+    written = asked.written
+    changed = bisect_left(written, place) > bisect_right(written, last)
+    return changed and only_looks_around(read_arguments(call)) is False
 
 
 def _is_habit(history: Transcript, same: Sequence[_Made]) -> bool:
@@ -173,7 +184,9 @@ def _index(history: Transcript) -> _Asked:
         made = [(done + n, call) for n, m in enumerate(new) for call in m.calls]
         heard = [(terms, done + n) for n, m in enumerate(new) for _, terms in _list_said(m)]
         if made:
-            known = known._replace(calls=_add_calls(known.calls, made))
+            written = (place for place, call in made if WRITES.search(call.name))
+            calls = _add_calls(known.calls, made)
+            known = known._replace(calls=calls, written=(*known.written, *written))
         if heard:
             known = known._replace(said={**dict(reversed(heard)), **known.said})
         history.memo[_KEY] = (len(history), known)

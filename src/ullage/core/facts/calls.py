@@ -13,9 +13,10 @@ from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ullage.core.facts.commands import only_looks
 from ullage.core.facts.sentences import SENTENCE_MOST
 from ullage.core.facts.sheet import TODO
-from ullage.core.messages.labels import label_command
+from ullage.core.messages.labels import label_command, read_command
 
 if TYPE_CHECKING:
     from ullage.core.messages.transcript import Call
@@ -176,6 +177,12 @@ def drop_span(file: str) -> str:
 
 RUN_BY: Final = frozenset(("command", "cmd", "commands", "script"))
 """Arguments that are commands by the schemas of common shell tools."""
+
+
+def only_looks_around(arguments: Mapping[str, Any]) -> bool | None:
+    """Tell whether the commands of a call do no more than look; None where it runs none."""
+    run = RUN_BY & arguments.keys()
+    return all(only_looks(read_command(arguments[name])) for name in run) if run else None
 
 
 def _commands(arguments: Mapping[str, Any]) -> Iterator[str]:

@@ -322,6 +322,8 @@ def is_telling(sentence: str) -> bool:
 
 _TELLS: Final = re.compile(
     r"\bhad to\b|\bnever (?:have|had|has) (?:i|we|you|he|she|it|they)\b"
+    r"|\b(?:i|we|he|she|it|they)(?: (?:have|had|has)|'(?:ve|d|s)) never\b"
+    r"|\b(?:i|we|he|she|it|they) (?:could|did|was|were)(?: not|n't)\b"
     r"|\b(?:was|were|had been) (?:\w+ )?(?:never|always)\b|\b(?:he|she|they) (?:never|always)\b"
     r"|\b(?:ich|wir|er|sie) musste[nt]?\b|\bwar(?:en)? (?:\w+ ){0,2}(?:nie|immer)\b"
     r"|\b(?:il|elle|ils|elles) (?:ne |n')?\w+ (?:jamais|toujours)\b|\bn'avai\w+ jamais\b"

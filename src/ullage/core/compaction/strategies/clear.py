@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ullage.core.compaction.edits import Clear, Script
 from ullage.core.compaction.strategy import Strategy
-from ullage.core.facts.calls import RUN_BY, WRITES, read_arguments
-from ullage.core.facts.commands import only_looks
-from ullage.core.messages.labels import read_command
+from ullage.core.facts.calls import WRITES, only_looks_around, read_arguments
 
 if TYPE_CHECKING:
     from ullage.core.compaction.laws import Unit
@@ -122,9 +120,8 @@ def is_read(call: Call, traits: Mapping[str, object]) -> bool:
     if trait is not None or WRITES.search(call.name):
         return trait == "again"
     named = read_arguments(call)
-    if run := RUN_BY & named.keys():
-        return all(only_looks(read_command(named[name])) for name in run)
-    return not named.keys().isdisjoint(READ_BY)
+    looks = only_looks_around(named)
+    return not named.keys().isdisjoint(READ_BY) if looks is None else looks
 
 
 def _paths(arguments: str) -> list[str]:
