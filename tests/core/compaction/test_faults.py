@@ -61,6 +61,16 @@ def test_what_was_written_meanwhile_is_read_anew_for_a_reason():
     assert faults([*read("3", tool="write"), *read("4")]) == []
 
 
+@pytest.mark.parametrize(("between", "wanted"), [("view", 1), ("insert", 0)])
+def test_views_of_an_editor_are_told_by_their_files(between: str, wanted: int):
+    editor = {"tool": "str_replace_editor", "command": "view"}
+    other = {**editor, "command": between}
+    path = "a.py" if between != "view" else "c.py"
+    steps = [*read("5", **editor), *read("6", path, **other), *read("7", **editor)]
+    found = find_faults(CODEC.read([*BEGIN[:2], *steps]), Script.of([Drop(2), Drop(3)]))
+    assert [fault.label for fault in found] == ["str_replace_editor a.py"] * wanted
+
+
 def test_a_habit_is_no_fault():
     run = {"command": "make test"}
     twice = [

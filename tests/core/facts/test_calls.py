@@ -28,6 +28,8 @@ def tell(*calls: tuple[str, Any]) -> Told:
         ({"path": "a.py", "offset": 10, "limit": 20}, "a.py (lines 10-29)"),
         ({"path": "a.py", "offset": 10, "limit": 0}, "a.py (lines 10-)"),
         ({"path": "a.py", "limit": 20}, "a.py"),
+        ({"filePath": "a.py", "startLine": 1, "endLine": 5}, "a.py (lines 1-5)"),
+        ({"AbsolutePath": "a.py"}, "a.py"),
         ({"file_path": "a.py", "start_line": 3, "end_line": 9}, "a.py (lines 3-9)"),
         ({"path": "a.py", "view_range": [3, -1]}, "a.py (lines 3-)"),
         ({"path": "a.py", "view_range": [3]}, "a.py"),
@@ -42,6 +44,58 @@ def test_a_file_that_is_read_in_part_is_told_with_its_lines(arguments: Any, told
 
 def test_a_file_that_is_written_is_told_without_lines():
     assert tell(("edit", {"path": "a.py", "start_line": 3, "end_line": 9})).changed == ("a.py",)
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "told"),
+    [
+        ("str_replace_editor", {"command": "view", "path": "a.py"}, Told(files=("a.py",))),
+        (
+            "str_replace_based_edit_tool",
+            {"command": "view", "path": "a.py", "view_range": [1, 9]},
+            Told(files=("a.py (lines 1-9)",)),
+        ),
+        ("str_replace_editor", {"command": "undo_edit", "path": "a.py"}, Told(changed=("a.py",))),
+        ("memory", {"command": "delete", "path": "m/a.md"}, Told(changed=("m/a.md",))),
+        ("change", {"filePath": "a.py", "newString": ""}, Told(changed=("a.py",))),
+        ("file", {"action": "read", "path": "a.py"}, Told(files=("a.py",))),
+        ("shell", {"command": "make", "path": "a"}, Told(files=("a",), commands=("make",))),
+    ],
+)
+def test_what_an_editor_is_told_to_do_says_whether_a_file_is_changed(
+    tool: str, arguments: dict[str, Any], told: Told
+):
+    assert tell((tool, arguments)) == told
+
+
+PATCH = """*** Begin Patch
+*** Update File: a.py
+*** Move to: b.py
+@@
+-1
++2
+*** Add File: c d.py
++*** Update File: e.py
+*** End Patch"""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        PATCH,
+        {"input": PATCH},
+        {"command": ["apply_patch", PATCH]},
+        {"command": ["bash", "-lc", f"apply_patch <<'EOF'\n{PATCH}\nEOF"], "workdir": "/src"},
+    ],
+)
+def test_the_files_of_a_patch_are_changed_wherever_it_stands(arguments: Any):
+    assert tell(("shell", arguments)) == Told(changed=("a.py", "b.py", "c d.py"))
+
+
+def test_the_words_of_a_patch_alone_change_no_file():
+    search = "grep '*** Begin Patch' log"
+    assert tell(("sh", {"cmd": search})) == Told(commands=(search,))
+    assert tell(("sh", {"n": {"of": PATCH}})) == Told()
 
 
 @pytest.mark.parametrize(

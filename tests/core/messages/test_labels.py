@@ -22,6 +22,12 @@ from ullage.core.messages.labels import LONGEST, READ, label_call, shorten
         ({"command": ["rg", "total", "src"]}, "rg total src"),
         ({"cmd": "a\n  b"}, "a b"),
         ({"pattern": "def .*total", "path": "/srv/app"}, "def .*total"),
+        ({"command": "view", "path": "/srv/app/a.py"}, "a.py"),
+        ({"command": "str_replace", "path": "a.py", "old_str": "1"}, "a.py"),
+        ({"filePath": "/srv/app/a.py", "description": "x"}, "a.py"),
+        ({"commands": ["cat a.py"], "timeout_ms": 1}, "cat a.py"),
+        ({"command": "view", "text": "a.py"}, "view"),
+        ({"command": "make", "path": "/srv/app"}, "make"),
         ({"unheard": 3, "of": "this"}, "this"),
         ({"todos": [1, 2]}, ""),
         ({}, ""),
@@ -36,6 +42,9 @@ def test_a_label_is_what_the_arguments_tell(arguments: Any, label: str) -> None:
 def test_what_is_no_json_is_its_own_text_and_a_patch_names_its_file() -> None:
     patch = "*** Begin Patch\n*** Update File: src/ledger.py\n@@\n-a\n+b\n*** End Patch"
     assert label_call(patch) == "src/ledger.py"
+    assert label_call(json.dumps({"input": patch})) == "src/ledger.py"
+    assert label_call(json.dumps({"command": ["apply_patch", patch]})) == "src/ledger.py"
+    assert label_call("*** Update File: src/ledger.py") == "*** Update File: src/ledger.py"
     assert label_call("print(1)") == "print(1)"
     assert label_call("") == ""
 

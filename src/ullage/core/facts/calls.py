@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ullage.core.facts.commands import only_looks
 from ullage.core.facts.sentences import SENTENCE_MOST
 from ullage.core.facts.sheet import TODO
-from ullage.core.messages.labels import label_command, read_command
+from ullage.core.messages.labels import (
+    FILES,
+    PATCH,
+    find_verb,
+    fold_names,
+    label_command,
+    list_patched,
+    read_command,
+)
 
 if TYPE_CHECKING:
     from ullage.core.messages.transcript import Call
@@ -61,13 +69,13 @@ def read_calls(calls: Iterable[Call]) -> Told:
     for call in calls:
         arguments = read_arguments(call)
         paths = list(_paths(arguments))
-        if _writes(call.name, arguments):
-            changed += paths
+        if is_write(call, arguments):
+            changed += paths + list_patched_by(call, arguments)
         else:
             span = _find_span(arguments)
             files += [f"{path}{span}" for path in paths]
             skills += [found for path in paths if (found := _skill_of(path))]
-            if not _loads_skills(call.name):
+            if not _loads_skills(call.name) and not find_verb(arguments):
                 commands += _commands(arguments)
         if _loads_skills(call.name):
             skills += _skills(arguments)
@@ -76,8 +84,13 @@ def read_calls(calls: Iterable[Call]) -> Told:
     return Told(tuple(changed), tuple(files), tuple(commands), tuple(skills), todo)
 
 
-def read_arguments(call: Call) -> Mapping[str, Any]:
-    """Return the arguments of a call; none where they are no JSON object."""
+def read_arguments(call: Call) -> dict[str, Any]:
+    """Return the arguments of a call, by `fold_names`; none where they are no JSON object."""
+    return fold_names(parse_arguments(call))
+
+
+def parse_arguments(call: Call) -> dict[str, Any]:
+    """Return the arguments of a call by their own names; none where they are no JSON object."""
     text = call.arguments
     if len(text) > ARGUMENTS_MOST or not text.lstrip().startswith("{"):
         return {}
@@ -89,11 +102,10 @@ def read_arguments(call: Call) -> Mapping[str, Any]:
 
 
 _PATH_NAMES: Final = (
-    "path file_path filepath filename file directory dir folder notebook_path target_file source "
-    "destination old_path new_path absolute_path relative_path target_directory paths files "
+    "directory dir folder source destination old_path new_path target_directory paths files "
     "file_paths filenames directories"
 )
-_PATHS: Final = frozenset(_PATH_NAMES.split())
+_PATHS: Final = frozenset((*FILES, *_PATH_NAMES.split()))
 """Arguments that are paths by the schemas of common file tools."""
 
 
@@ -111,9 +123,24 @@ _TEXTS: Final = frozenset(_TEXT_NAMES.split())
 """Arguments that are text for a file by the schemas of common file tools."""
 
 
-def _writes(tool: str, arguments: Mapping[str, Any]) -> bool:
-    """Tell whether a call changes the files that it names: by its name or by a text for them."""
-    return _changes_files(tool) or not _TEXTS.isdisjoint(arguments)
+def is_write(call: Call, arguments: Mapping[str, Any]) -> bool:
+    """Tell whether a call with these arguments changes files.
+
+    An editor's call says so; of others the tool's name tells, a text for a file, or a patch.
+    """
+    if verb := find_verb(arguments):
+        return WRITES.search(verb) is not None
+    if _changes_files(call.name) or not _TEXTS.isdisjoint(arguments):
+        return True
+    return bool(list_patched_by(call, arguments))
+
+
+def list_patched_by(call: Call, arguments: Mapping[str, Any]) -> list[str]:
+    """Return the files that patches in a call name: in arguments or commands, or standing alone."""
+    if PATCH not in call.arguments:
+        return []
+    texts = map(read_command, arguments.values()) if arguments else [call.arguments]
+    return list(chain.from_iterable(map(list_patched, texts)))
 
 
 TOOLS: Final = 1_024
@@ -175,13 +202,13 @@ def drop_span(file: str) -> str:
     return _SPAN.sub("", file)
 
 
-RUN_BY: Final = frozenset(("command", "cmd", "commands", "script"))
+RUN_BY: Final = frozenset(("command", "cmd", "commands", "command_line", "script"))
 """Arguments that are commands by the schemas of common shell tools."""
 
 
 def only_looks_around(arguments: Mapping[str, Any]) -> bool | None:
     """Tell whether the commands of a call do no more than look; None where it runs none."""
-    run = RUN_BY & arguments.keys()
+    run = () if find_verb(arguments) else RUN_BY & arguments.keys()
     return all(only_looks(read_command(arguments[name])) for name in run) if run else None
 
 

@@ -6,7 +6,9 @@ Arguments come from models in any form: what cannot be read has no label. It kno
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 LONGEST: Final = 60
@@ -16,13 +18,34 @@ READ: Final = 20_000
 """Characters of arguments that are read: the end of a file that is written tells nothing."""
 
 _KEYS: Final = (
-    "file_path", "notebook_path", "command", "cmd", "pattern", "query", "url", "path", "filename",
-    "file", "skill", "name", "description", "prompt",
+    "file_path", "notebook_path", "command", "cmd", "commands", "pattern", "query", "url", "path",
+    "filename", "file", "skill", "name", "description", "prompt",
 )  # fmt: skip
 """Arguments that tell what a call is about, the most telling first."""
 
-_PATCHES: Final = ("*** Update File: ", "*** Add File: ", "*** Delete File: ")
-"""How lines begin that name the file of a patch (openai/codex, apply_patch)."""
+FILES: Final = (
+    "path", "file_path", "filepath", "file", "filename", "absolute_path", "relative_path",
+    "target_file", "notebook_path",
+)  # fmt: skip
+"""Arguments that name one file by the schemas of common tools."""
+
+_VERBS: Final = frozenset(
+    (
+        *("view", "open", "read", "show", "get", "list", "create", "write", "edit", "replace"),
+        *("str_replace", "insert", "append", "delete", "remove", "rename", "move", "undo_edit"),
+    )
+)
+"""What an editor does to a file: the commands of Anthropic's text editor and memory tools, of
+OpenHands' and SWE-agent's editors, and what others call the same."""
+
+_VERB_IN: Final = ("command", "action", "operation")
+"""Arguments that may say so."""
+
+PATCH: Final = "*** Begin Patch"
+_PATCHED: Final = re.compile(
+    r"^\*\*\* (?:(?:Update|Add|Delete) File|Move to): ([^\x00-\x1f]{1,240}?)\s*$", re.MULTILINE
+)
+"""How a patch begins, and how lines do that name its files (openai/codex, apply_patch)."""
 
 _SHELLS: Final = ("-c", "-lc")
 
@@ -33,14 +56,44 @@ def label_call(arguments: str, root: str | None = None) -> str:
     `arguments` is JSON or plain text; paths below the folder `root` are said from there.
     """
     found = _read(arguments)
-    if isinstance(found, Mapping):
-        told = (read_command(found.get(key)) for key in _KEYS)
+    if isinstance(found, dict):
+        found = fold_names(found)
+        verb = find_verb(found)
+        told = (read_command(found.get(key)) for key in (FILES if verb else _KEYS))
         rest = (value for value in found.values() if isinstance(value, str))
         text = next((word for word in told if word), "") or next((w for w in rest if w), "")
     else:
-        text = _find_patched_file(arguments) if found is None else read_command(found)
+        text = arguments if found is None else read_command(found)
+    text = next(iter(list_patched(text)), text)
     folder = f"{root.rstrip('/')}/" if root else ""
     return shorten(text.removeprefix(folder) if folder else text)
+
+
+def fold_names(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return fields by their names as Python writes them: `filePath` and `FilePath` as `file_path`.
+
+    Of names that become the same the last counts.
+    """
+    if all(map(str.islower, fields)):
+        return fields
+    return {_fold_name(name): value for name, value in fields.items()}
+
+
+@lru_cache(maxsize=1_024)
+def _fold_name(name: str) -> str:
+    return _HUMP.sub("_", name).lower()
+
+
+_HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def find_verb(arguments: Mapping[str, Any]) -> str:
+    """Return what a call of an editor does to the file that it names; "" for any other call."""
+    for key in _VERB_IN:
+        verb = arguments.get(key)
+        if isinstance(verb, str) and verb in _VERBS and not arguments.keys().isdisjoint(FILES):
+            return verb
+    return ""
 
 
 def label_command(value: Any, longest: int = LONGEST) -> str:
@@ -94,10 +147,6 @@ def read_command(value: Any) -> str:
     return " ".join(value)
 
 
-def _find_patched_file(text: str) -> str:
-    """Return the file that a patch names, else the text itself."""
-    for line in text[:READ].splitlines():
-        for mark in _PATCHES:
-            if line.startswith(mark):
-                return line.removeprefix(mark)
-    return text
+def list_patched(text: str) -> list[str]:
+    """Return the files that a patch within a text names, in order; [] where there is none."""
+    return list(_PATCHED.findall(text)) if PATCH in text else []

@@ -211,10 +211,26 @@ A, B = {"path": "a.py"}, {"path": "b.py"}
 
 
 @pytest.mark.parametrize("tool", ["write_file", "edit", "apply_patch", "str_replace", "Insert"])
-@pytest.mark.parametrize("key", ["path", "file_path", "filename"])
+@pytest.mark.parametrize("key", ["path", "file_path", "filename", "filePath", "target_file"])
 def test_a_read_of_a_path_that_was_written_later_is_superseded(tool: str, key: str):
     steps = [("read", {key: "a.py", "limit": 9}), ("read", {key: "b.py"})]
     assert stale(*steps, (tool, {key: "a.py", "text": "x"})) == [0]
+
+
+def test_a_read_of_a_file_that_was_patched_later_is_superseded():
+    patch = "*** Begin Patch\n*** Update File: a.py\n@@\n-1\n+2\n*** End Patch"
+    reads = [("read", {"path": "a.py", "limit": 9}), ("read", B)]
+    assert stale(*reads, ("apply_patch", patch)) == [0]
+    assert stale(*reads, ("shell", {"command": ["apply_patch", patch]})) == [0]
+
+
+def test_the_view_of_an_editor_is_a_read_and_supersedes_no_other_part():
+    first, second = ({"command": "view", "path": "a.py", "view_range": [n, 90]} for n in (1, 9))
+    editor = "str_replace_based_edit_tool"
+    assert stale((editor, first), (editor, second)) == []
+    change = {"command": "str_replace", "path": "a.py", "old_str": "1", "new_str": "2"}
+    assert stale((editor, first), (editor, change), (editor, second)) == [0]
+    assert first_cleared(("shell", {"command": "make test"}), (editor, first)) == 1
 
 
 def test_a_read_behind_the_write_is_not_superseded():
@@ -318,12 +334,13 @@ def test_cleared_arguments_name_their_original_and_stay_json():
     assert reference(arguments) in json.loads(edit.text)["ullage_cleared"]
 
 
-def test_the_path_among_cleared_arguments_stays():
-    arguments = json.dumps({"path": "src/ä.py", "text": words(300)}, ensure_ascii=False)
+@pytest.mark.parametrize("key", ["path", "filePath"])
+def test_the_path_among_cleared_arguments_stays(key: str):
+    arguments = json.dumps({key: "src/ä.py", "text": words(300)}, ensure_ascii=False)
     (edit,) = planned(
         situation([*tool_step("c1", "ok", arguments=arguments), said("user", "x")], 0)
     )
     assert isinstance(edit, Clear)
     kept = json.loads(edit.text)
     assert kept.pop("ullage_cleared").startswith("arguments, ")
-    assert kept == {"path": "src/ä.py"}
+    assert kept == {key: "src/ä.py"}

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ullage.core.compaction.edits import Clear, Script
 from ullage.core.compaction.strategy import Strategy
-from ullage.core.facts.calls import WRITES, only_looks_around, read_arguments
+from ullage.core.facts.calls import (
+    is_write,
+    list_patched_by,
+    only_looks_around,
+    parse_arguments,
+    read_arguments,
+)
+from ullage.core.messages.labels import FILES, fold_names
 
 if TYPE_CHECKING:
     from ullage.core.compaction.laws import Unit
@@ -30,15 +37,11 @@ CALL_MARK: Final = "arguments, {tokens:,} tokens{named}"
 WORTH: Final = 64
 """Tokens that a single clear must free: a placeholder is about 20, and each edit breaks a cache."""
 
-READ_BY: Final = frozenset(
-    ("path", "file_path", "filepath", "file", "filename", "pattern", "glob", "query", "url", "uri")
-)
+READ_BY: Final = frozenset((*FILES, "pattern", "glob", "query", "url", "uri"))
 """Arguments that name what is read, by the schemas of common tools."""
 
 LINES_WORTH: Final = 16
 """Tokens that lines behind a placeholder must free."""
-
-PATHS: Final = ("path", "file_path", "filepath", "file", "filename")
 
 
 class Clearing(NamedTuple):
@@ -102,9 +105,10 @@ def _subjects(call: Call, traits: Mapping[str, object]) -> tuple[list[object], l
     """Return by what later calls a result is made worthless, and what this call does to others."""
     if traits.get(call.name) == "state":
         return [call.name], [call.name]
-    same = (call.name, call.arguments)
-    paths = [("path", path) for path in _paths(call.arguments)]
-    if WRITES.search(call.name):
+    same, named = (call.name, call.arguments), read_arguments(call)
+    own = [named[name] for name in FILES if isinstance(named.get(name), str)]
+    paths = [("path", path) for path in own + list_patched_by(call, named)]
+    if is_write(call, named):
         return [], [same, *paths]
     if traits.get(call.name) == "once":
         return [], [same]
@@ -116,29 +120,17 @@ def is_read(call: Call, traits: Mapping[str, object]) -> bool:
 
     A command may do more than look, and tells how the work stands.
     """
-    trait = traits.get(call.name)
-    if trait is not None or WRITES.search(call.name):
+    trait, named = traits.get(call.name), read_arguments(call)
+    if trait is not None or is_write(call, named):
         return trait == "again"
-    named = read_arguments(call)
     looks = only_looks_around(named)
     return not named.keys().isdisjoint(READ_BY) if looks is None else looks
 
 
-def _paths(arguments: str) -> list[str]:
-    """Return the values of a call's path arguments."""
-    return list(_read_paths(arguments).values())
-
-
-def _read_paths(arguments: str) -> dict[str, str]:
-    """Return a call's path arguments, which are kept; {} where the arguments are not an object."""
-    if '"' not in arguments:
-        return {}
-    try:
-        fields = json.loads(arguments)
-    except (ValueError, RecursionError):
-        return {}
-    named = fields.items() if isinstance(fields, dict) else ()
-    return {k: v for k, v in named if k in PATHS and isinstance(v, str)}
+def _keep_paths(call: Call) -> dict[str, str]:
+    """Return the arguments of a call that name a file: they stay, under their own names."""
+    named = {k: v for k, v in parse_arguments(call).items() if isinstance(v, str)}
+    return {k: v for k, v in named.items() if not fold_names({k: v}).keys().isdisjoint(FILES)}
 
 
 def _clearings(situation: Situation) -> Iterator[Clearing]:
@@ -187,10 +179,11 @@ def _arguments(situation: Situation, index: int, call: int) -> Iterator[Clearing
     if tokens < WORTH:
         return
     name_of = situation.name_of
-    original = situation.transcript.messages[index].calls[call].arguments
+    made = situation.transcript.messages[index].calls[call]
+    original = made.arguments
     named = f"; recall {name_of(original)}" if name_of is not None else ""
     mark = {"ullage_cleared": CALL_MARK.format(tokens=tokens, named=named)}
-    text = json.dumps({**_read_paths(original), **mark}, ensure_ascii=False)
+    text = json.dumps({**_keep_paths(made), **mark}, ensure_ascii=False)
     freed = tokens - situation.count(text)
     if freed >= WORTH:
         yield Clearing(Clear(index, -1, call, text), freed)
