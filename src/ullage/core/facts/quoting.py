@@ -38,6 +38,15 @@ _OWN: Final = re.compile(
 )
 """Tags in which frameworks put a person's words: Copilot, Cursor, Cline, Roo."""
 
+_FRAMED: Final = re.compile(
+    r"\[(?:attempt_completion|ask_followup_question|plan_mode_respond)(?: for '[^\n]{0,2000}')?\] "
+    r"Result:\s*$|### Task:\s*$"
+)
+"""How a message begins that a client put together around an answer of a person's, in tags: Cline,
+Roo (what these tools return is a person's word), Open WebUI's template for retrieved texts."""
+
+_ANSWER: Final = re.compile(rf"(?:{_OWN.pattern}|answer)", re.IGNORECASE)
+
 _RULER: Final = re.compile(r"\s{0,3}([-=_*~])\1{4,200}\s*$")
 _TITLED: Final = re.compile(r"\s{0,3}[-=_*]{3,60} ?\w[^\n]{0,80}?\w ?[-=_*]{3,60}\s*$")
 _FIELD: Final = re.compile(r"\s{0,3}\*{0,2}[^\W\d_][\w -]{0,24}:\*{0,2}\s+\S")
@@ -70,6 +79,11 @@ def _pair_lines(text: str, marks: bytes) -> list[TextLine]:
 def _mark_origins(text: str, *, person: bool = True) -> bytes:
     """Return the place of each line's origin in `_ORIGINS`, `_LEFT_OUT` for what only opens one."""
     lines = text.splitlines()
+    framed = _mark_framed(lines) if person else None
+    return _mark_lines(lines, person=person) if framed is None else framed
+
+
+def _mark_lines(lines: Sequence[str], *, person: bool = True) -> bytes:
     closed = {mark[2] for line in lines if (mark := _TAG.match(line)) and mark[1]}
     own = _find_own(lines, closed)
     rest, document = _find_rest(lines), _find_document(lines)
@@ -94,6 +108,26 @@ def _mark_origins(text: str, *, person: bool = True) -> bytes:
     if person and _is_one_hand(_mark_pasted(lines, found)):
         shown = find_shown(lines)
         found[shown:] = bytes([_SHOWN]) * (len(lines) - shown)
+    return bytes(found)
+
+
+def _mark_framed(lines: Sequence[str]) -> bytes | None:
+    """Return the origins in a message that a client put around a person's words, None in others.
+
+    The words in the last of the tags are the person's: what a tool or a text holds in front of them
+    may have such tags, too.
+    """
+    if _FRAMED.match(next(filter(str.strip, lines), "")) is None:
+        return None
+    tags = {number: mark for number, line in enumerate(lines) if (mark := _TAG.match(line))}
+    opened = (n for n, mark in tags.items() if not mark[1] and _ANSWER.fullmatch(mark[2]))
+    begin = max(opened, default=len(lines))
+    ends = (n for n, mark in tags.items() if n > begin and mark[1] and mark[2] == tags[begin][2])
+    end = next(ends, None)
+    if end is None:
+        return None
+    found = bytearray(_LEFT_OUT if number in tags else _QUOTED for number in range(len(lines)))
+    found[begin + 1 : end] = _mark_lines(lines[begin + 1 : end])
     return bytes(found)
 
 
