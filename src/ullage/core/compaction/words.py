@@ -11,6 +11,7 @@ from itertools import filterfalse
 from operator import is_
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ullage.core.facts.answers import note_answers
 from ullage.core.facts.extract import Folds
 from ullage.core.facts.salience import (
     FIRST,
@@ -85,6 +86,7 @@ class _Findings:
     def note_authors(self, messages: Sequence[Message]) -> None:
         """Note who wrote the messages, and which of them stand for others."""
         begun = len(self.authors)
+        note_answers(messages, begun)
         new = messages[begun:]
         blocks = [number for number, message in enumerate(new, begun) if summarises(message)]
         self.blocks = self.blocks.union(blocks)

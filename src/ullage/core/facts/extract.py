@@ -16,8 +16,9 @@ from operator import eq
 from typing import Final, NamedTuple
 
 from ullage.core.facts import sentences as prose
+from ullage.core.facts.answers import list_answers, note_answers, read_answer
 from ullage.core.facts.calls import COMMAND_MOST, PATH_MOST, TodoList, drop_span, read_calls
-from ullage.core.facts.quoting import join_typed, read_message
+from ullage.core.facts.quoting import drop_quoted, join_typed, read_message
 from ullage.core.facts.segments import GAP, find_series, mask_end, split_sentences
 from ullage.core.facts.sentences import Judged, Profile
 from ullage.core.facts.sheet import (
@@ -108,7 +109,7 @@ _NOTHING: Final[_Extract] = ((), (), (), (), (), None)
 
 def _extract(message: Message) -> _Extract:
     """Return what a message gives, worked out once for each message."""
-    if message.role not in ("user", "assistant"):
+    if message.role not in ("user", "assistant") and not list_answers(message):
         return _NOTHING
     known: _Extract | None = message.memo.get(_KEY)
     if known is None:
@@ -117,11 +118,14 @@ def _extract(message: Message) -> _Extract:
 
 
 def _read(message: Message) -> _Extract:
-    if message.role == "user" and not asks(message):
+    answers = list_answers(message)
+    if message.role == "user" and not asks(message) and not answers:
         return _NOTHING
-    user = message.role == "user"
+    user = message.role != "assistant"
     text = "\n".join([p.text for p in message.parts if p.kind == "text" and p.answers is None])
     text = join_typed(read_message(message, text)) if user else drop_thoughts(text)
+    for number in sorted(answers):
+        text += "\n" + drop_quoted(read_answer(message.parts[number].text))
     lines = tuple(_judge_text(text, user=user)) if text else ()
     if user or not message.calls:
         return (lines, (), (), (), (), None) if lines else _NOTHING
@@ -399,6 +403,7 @@ def collect_held(
     Without `works` no files, commands and skills are noted.
     """
     ledger = _Ledger(earlier, works=works)
+    note_answers(messages)
     for message in messages:
         extract = _extract(message)
         if extract is not _NOTHING:

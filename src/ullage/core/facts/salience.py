@@ -18,6 +18,7 @@ from math import exp, log
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ullage.core.facts import cues
+from ullage.core.facts.answers import list_answers
 from ullage.core.facts.segments import (
     GAP,
     LONGEST,
@@ -319,10 +320,13 @@ _KEY: Final = FINDING + "vocabulary"
 
 
 def find_author(message: Message) -> Author:
-    """Return who wrote a message; what no person wrote in the role of a user is a tool's."""
+    """Return who wrote a message; what no person wrote in the role of a user is a tool's.
+
+    What a person answered to a tool is theirs (`note_answers`).
+    """
     if message.role == "assistant":
         return "assistant"
-    return "user" if asks(message) else "tool"
+    return "user" if asks(message) or list_answers(message) else "tool"
 
 
 def weigh(messages: Sequence[Message], place: int, spread: WordSpread) -> Iterator[Valued]:

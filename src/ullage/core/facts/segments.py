@@ -14,6 +14,7 @@ from functools import lru_cache
 from itertools import filterfalse, islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ullage.core.facts.answers import list_answers, read_answer
 from ullage.core.facts.patterns import NO_END, BeyondAscii, split_at
 from ullage.core.facts.quoting import Origin, read_message, read_origins, take_shown
 from ullage.core.facts.stamps import find_stamp
@@ -188,7 +189,9 @@ def cut_message(message: Message) -> Sequence[Segment]:
 
 def _is_data_alone(message: Message) -> bool:
     """Tell whether all of a message was returned by tools."""
-    return bool(message.parts) and all(map(_is_result, message.parts)) and not message.is_system
+    if message.is_system or list_answers(message):
+        return False
+    return bool(message.parts) and all(map(_is_result, message.parts))
 
 
 def find_lines(message: Message, words: frozenset[str]) -> tuple[int, list[tuple[int, Segment]]]:
@@ -216,9 +219,11 @@ _KEY: Final = FINDING + "segments"
 def _cut(message: Message) -> Iterator[Segment]:
     if message.is_system:
         return
-    person = asks(message)
+    person, answers = asks(message), list_answers(message)
     for number, part in enumerate(message.parts):
-        if _is_result(part):
+        if number in answers:
+            yield from cut_text(_shorten(read_answer(part.text), READ_MOST))
+        elif _is_result(part):
             yield from cut_part(message, number)
         elif part.kind == "text" and (person or message.role != "user"):
             text = _shorten(part.text if person else drop_thoughts(part.text), READ_MOST)

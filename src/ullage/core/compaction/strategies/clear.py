@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ullage.core.compaction.edits import Clear, Script
 from ullage.core.compaction.strategy import Strategy
+from ullage.core.facts.answers import list_answers
 from ullage.core.facts.calls import (
     is_write,
     list_patched_by,
@@ -160,6 +161,8 @@ def _result(situation: Situation, place: Place, name: str) -> Iterator[Clearing]
     index, part = place
     if index in situation.pins or situation.sizes[index] < LINES_WORTH:
         return
+    if part in list_answers(situation.transcript.messages[index]):
+        return  # a person's words
     tokens = situation.tokens(index, part)
     whole = situation.transcript.messages[index].parts[part].text
     head = whole.partition("\n")[0]

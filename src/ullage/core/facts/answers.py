@@ -1,0 +1,83 @@
+"""Tell which results of tools are a person's own words: a tool of their client may ask them.
+
+Such a tool is known by its name, never by what a result says: that may come from anywhere. Tools
+of a server carry the server's name in front (`mcp__NAME__ask_user`), and are none of these.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from ullage.core.messages.labels import fold_names
+
+if TYPE_CHECKING:
+    from ullage.core.messages.transcript import Message
+
+_ASKING: Final = re.compile(
+    r"ask_(?:the_)?(?:user|human)(?:_\w{1,20})?|ask_(?:followup_|clarifying_)?questions?|question"
+    r"|(?:request|get|read|await|wait_for)_(?:user|human)_(?:input|answer|choice|confirmation)"
+    r"|(?:user|human)_input|human|prompt_user|clarify|request_clarification"
+)
+"""Tools that ask a person: Claude Code's AskUserQuestion, Codex' request_user_input, opencode's
+question, VS Code's askQuestions, Cline's ask_followup_question, LangChain's human, and the like."""
+
+_KEY: Final = "answers"
+
+LEAVES: Final = 100
+"""Texts of an answer in JSON that are read."""
+
+
+@lru_cache(maxsize=1_024)
+def asks_person(tool: str) -> bool:
+    """Tell whether a tool of this name asks a person."""
+    (name,) = fold_names({tool: None})
+    return _ASKING.fullmatch(name) is not None
+
+
+def note_answers(messages: Sequence[Message], begun: int = 0) -> None:
+    """Note in each message, from a place on, which of its parts a person answered to a tool."""
+    while 0 < begun < len(messages) and messages[begun].results:
+        begun -= 1
+    asked: set[str] = set()
+    for message in messages[begun:]:
+        asked.update(call.id for call in message.calls if asks_person(call.name))
+        if message.results and (asked or _KEY in message.memo):
+            parts = enumerate(message.parts)
+            found = frozenset(n for n, p in parts if p.kind == "result" and p.answers in asked)
+            if found != list_answers(message):  # equal messages of other histories are one object
+                message.memo[_KEY] = found
+                message.forget_findings()
+
+
+def list_answers(message: Message) -> frozenset[int]:
+    """Return the parts of a message that a person answered to a tool, as `note_answers` found."""
+    found: frozenset[int] = message.memo.get(_KEY, frozenset())
+    return found
+
+
+def read_answer(text: str) -> str:
+    """Return the words of an answer: of JSON its texts, a line each."""
+    if not text.lstrip().startswith(("{", "[")):
+        return text
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return "\n".join(list(_list_leaves(found))[:LEAVES])
+
+
+def _list_leaves(value: Any) -> Iterator[str]:
+    """Yield the texts in a value, in order."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, dict):
+            waiting += reversed(one.values())
+        elif isinstance(one, list):
+            waiting += reversed(one)
