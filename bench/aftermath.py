@@ -231,7 +231,7 @@ def shown(results: Mapping[str, Any]) -> str:
         "each way to fit the window meets the reads that it causes. A *break* is a request that "
         "does not begin with the one before: the provider's cache is lost from there on. *Left* "
         "are messages that were no longer shown as they were said, *read* the files, and *again* "
-        f"those that were read once more. *Near* are these in the {NEAR} answers behind a break, "
+        f"how often one was read once more. *Near* are these in the {NEAR} answers behind a break, "
         "with their share of the results that had left. *Faults* are `CompactionFault`s and their "
         "share of what had left. *Silent* are breaks without a compaction, and `CacheBust`s:\n\n"
         + table(

@@ -87,6 +87,8 @@ def test_a_habit_is_no_fault():
         ("git diff", "edit", 0),
         ("make test", "read", 1),
         ("cat b.py", "edit", 1),
+        ("make test", "TodoWrite", 1),
+        ("make test", "write_stdin", 1),
     ],
 )
 def test_a_command_that_is_run_again_after_a_change_tells_something_new(
@@ -94,7 +96,9 @@ def test_a_command_that_is_run_again_after_a_change_tells_something_new(
 ):
     run = {"tool": "sh", "arguments": json.dumps({"command": command})}
     first, again = tool_step("5", "3 failed", **run), tool_step("7", "ok", **run)
-    history = CODEC.read([*BEGIN, *first, *read("6", "c.py", tool=between), *again])
+    named = {"path": "c.py"} if between in ("edit", "read") else {"content": "c.py"}
+    step = tool_step("6", "done", tool=between, arguments=json.dumps(named))
+    history = CODEC.read([*BEGIN, *first, *step, *again])
     assert len(find_faults(history, Script.of([Drop(6), Drop(7)]))) == wanted
 
 

@@ -105,7 +105,8 @@ def test_any_answer_can_be_read(value: Any) -> None:
 
 
 def test_an_answer_outlives_the_messages_and_is_never_cleared() -> None:
-    history = [said("user", "Build the export."), *tool_step("1", RULE, tool="AskUserQuestion")]
+    answer = RULE + " It goes by post, to Ingrid alone, with a letter." * 9
+    history = [said("user", "Build it."), *tool_step("9", answer, tool="AskUserQuestion")]
     for number in range(30):
         history += tool_step(f"r{number}", "value = 1\n" * 200, tool="read")
     history.append(said("user", "Go on."))

@@ -59,7 +59,22 @@ def test_a_file_that_is_written_is_told_without_lines():
         ("memory", {"command": "delete", "path": "m/a.md"}, Told(changed=("m/a.md",))),
         ("change", {"filePath": "a.py", "newString": ""}, Told(changed=("a.py",))),
         ("file", {"action": "read", "path": "a.py"}, Told(files=("a.py",))),
+        (
+            "memory",
+            {"command": "rename", "old_path": "a", "new_path": "b"},
+            Told(changed=("a", "b")),
+        ),
+        (
+            "write_file",
+            {"path": "a", "content": "x", "operation": "open"},
+            Told(changed=("a",)),
+        ),
         ("shell", {"command": "make", "path": "a"}, Told(files=("a",), commands=("make",))),
+        (
+            "docker",
+            {"action": "create", "command": "make", "file": "a"},
+            Told(files=("a",), commands=("make",)),
+        ),
     ],
 )
 def test_what_an_editor_is_told_to_do_says_whether_a_file_is_changed(
@@ -90,6 +105,24 @@ PATCH = """*** Begin Patch
 )
 def test_the_files_of_a_patch_are_changed_wherever_it_stands(arguments: Any):
     assert tell(("shell", arguments)) == Told(changed=("a.py", "b.py", "c d.py"))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"file_path": "p.md", "content": PATCH},
+        {"prompt": PATCH},
+        {"command": "ls", "description": PATCH},
+        {"n": {"of": PATCH}},
+    ],
+)
+def test_a_patch_that_is_only_told_of_changes_no_file(arguments: dict[str, Any]):
+    assert not {"a.py", "b.py"}.intersection(tell(("tool", arguments)).changed)
+
+
+def test_a_patch_with_many_blanks_is_read_in_little_time():
+    text = "*** Begin Patch\n" + ("*** Add File: a" + " " * 230 + "x\n") * 4_000
+    assert len(tell(("apply_patch", {"input": text})).changed) == 4_000
 
 
 def test_the_words_of_a_patch_alone_change_no_file():

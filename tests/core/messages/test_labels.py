@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.core.messages.labels import LONGEST, READ, label_call, shorten
+from ullage.core.messages.labels import LONGEST, READ, fold_names, label_call, shorten
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,11 @@ from ullage.core.messages.labels import LONGEST, READ, label_call, shorten
         ({"commands": ["cat a.py"], "timeout_ms": 1}, "cat a.py"),
         ({"command": "view", "text": "a.py"}, "view"),
         ({"command": "make", "path": "/srv/app"}, "make"),
+        ({"action": "open", "command": "npm test", "path": "/srv/app"}, "npm test"),
+        ({"operation": "read", "file": "app.db", "query": "select 1"}, "select 1"),
+        ({"action": "view", "file": "app.db"}, "app.db"),
+        ({"Cwd": "/srv/app", "CommandLine": "npm test"}, "npm test"),
+        ({"explanation": "see", "target_file": "a.py"}, "a.py"),
         ({"unheard": 3, "of": "this"}, "this"),
         ({"todos": [1, 2]}, ""),
         ({}, ""),
@@ -39,12 +44,25 @@ def test_a_label_is_what_the_arguments_tell(arguments: Any, label: str) -> None:
     assert label_call(json.dumps(arguments), "/srv/app") == label
 
 
+@pytest.mark.parametrize("head", ["{1, 2, 3};", "{null: 1,", '{"a": 1, true: 2,', "{NaN, 1,"])
+def test_long_text_with_braces_has_a_label_or_none(head: str) -> None:
+    label_call(f"echo {head} {'x' * READ}")
+
+
+def test_names_are_read_as_python_writes_them_but_for_long_ones() -> None:
+    long = "filePath" * 9
+    found = fold_names({"filePath": 1, "AbsolutePath": 2, "url": 3, long: 4})
+    assert found == {"file_path": 1, "absolute_path": 2, "url": 3, long: 4}
+
+
 def test_what_is_no_json_is_its_own_text_and_a_patch_names_its_file() -> None:
     patch = "*** Begin Patch\n*** Update File: src/ledger.py\n@@\n-a\n+b\n*** End Patch"
     assert label_call(patch) == "src/ledger.py"
     assert label_call(json.dumps({"input": patch})) == "src/ledger.py"
     assert label_call(json.dumps({"command": ["apply_patch", patch]})) == "src/ledger.py"
+    assert label_call(json.dumps({"prompt": patch})).startswith("*** Begin Patch")
     assert label_call("*** Update File: src/ledger.py") == "*** Update File: src/ledger.py"
+    assert label_call(patch + "\n+" + "x" * READ) == "src/ledger.py"
     assert label_call("print(1)") == "print(1)"
     assert label_call("") == ""
 

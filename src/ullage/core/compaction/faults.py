@@ -13,7 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from ullage.core.facts.calls import is_write, only_looks_around, read_arguments
+from ullage.core.facts.calls import list_written, only_looks_around, read_arguments
 from ullage.core.facts.salience import find_author
 from ullage.core.facts.segments import cut_message
 from ullage.core.messages.labels import label_call, shorten
@@ -71,7 +71,7 @@ class _Made(NamedTuple):
 class _Asked(NamedTuple):
     """What was asked for and said in a history: calls by what they are about, sentences.
 
-    `written` are the messages that call a tool which changes files.
+    `written` are the messages with a call that changes a file.
     """
 
     calls: Mapping[str, tuple[_Made, ...]]
@@ -184,7 +184,7 @@ def _index(history: Transcript) -> _Asked:
         made = [(done + n, call) for n, m in enumerate(new) for call in m.calls]
         heard = [(terms, done + n) for n, m in enumerate(new) for _, terms in _list_said(m)]
         if made:
-            written = (place for place, call in made if is_write(call, read_arguments(call)))
+            written = (place for place, call in made if list_written(call))
             calls = _add_calls(known.calls, made)
             known = known._replace(calls=calls, written=(*known.written, *written))
         if heard:

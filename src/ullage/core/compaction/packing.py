@@ -246,7 +246,7 @@ def _list_lines(facts: Facts, mine: Sequence[Valued]) -> Iterator[Candidate]:
 
 def is_plain_rule(text: str) -> bool:
     """Tell whether a sentence of a person's is a rule beyond doubt."""
-    return bool(rule("prose", text)) and grade(text) >= PLAIN and not is_telling(text)
+    return bool(rule("prose", text)) and grade(text) >= PLAIN
 
 
 def _lays_down(line: Candidate) -> bool:

@@ -18,7 +18,10 @@ from ullage.core.facts.sentences import SENTENCE_MOST
 from ullage.core.facts.sheet import TODO
 from ullage.core.messages.labels import (
     FILES,
+    MOVED,
     PATCH,
+    PATCH_IN,
+    RUN_BY,
     find_verb,
     fold_names,
     label_command,
@@ -69,13 +72,13 @@ def read_calls(calls: Iterable[Call]) -> Told:
     for call in calls:
         arguments = read_arguments(call)
         paths = list(_paths(arguments))
-        if is_write(call, arguments):
+        if is_write(call, arguments) or _has_text(arguments):
             changed += paths + list_patched_by(call, arguments)
         else:
             span = _find_span(arguments)
             files += [f"{path}{span}" for path in paths]
             skills += [found for path in paths if (found := _skill_of(path))]
-            if not _loads_skills(call.name) and not find_verb(arguments):
+            if not _loads_skills(call.name) and not _find_verb(arguments):
                 commands += _commands(arguments)
         if _loads_skills(call.name):
             skills += _skills(arguments)
@@ -89,10 +92,13 @@ def read_arguments(call: Call) -> dict[str, Any]:
     return fold_names(parse_arguments(call))
 
 
-def parse_arguments(call: Call) -> dict[str, Any]:
-    """Return the arguments of a call by their own names; none where they are no JSON object."""
+def parse_arguments(call: Call, most: int = ARGUMENTS_MOST) -> dict[str, Any]:
+    """Return the arguments of a call by their own names.
+
+    None of those that are no JSON object, or longer than `most` characters.
+    """
     text = call.arguments
-    if len(text) > ARGUMENTS_MOST or not text.lstrip().startswith("{"):
+    if len(text) > most or not text.lstrip().startswith("{"):
         return {}
     try:
         found = json.loads(text)
@@ -102,10 +108,10 @@ def parse_arguments(call: Call) -> dict[str, Any]:
 
 
 _PATH_NAMES: Final = (
-    "directory dir folder source destination old_path new_path target_directory paths files "
-    "file_paths filenames directories"
+    "directory dir dir_path folder source destination target_directory paths files file_paths "
+    "filenames directories"
 )
-_PATHS: Final = frozenset((*FILES, *_PATH_NAMES.split()))
+_PATHS: Final = frozenset((*FILES, *MOVED, *_PATH_NAMES.split()))
 """Arguments that are paths by the schemas of common file tools."""
 
 
@@ -124,22 +130,41 @@ _TEXTS: Final = frozenset(_TEXT_NAMES.split())
 
 
 def is_write(call: Call, arguments: Mapping[str, Any]) -> bool:
-    """Tell whether a call with these arguments changes files.
+    """Tell whether a call with these arguments changes something.
 
-    An editor's call says so; of others the tool's name tells, a text for a file, or a patch.
+    An editor's call says so; of others the tool's name tells, or a patch.
     """
-    if verb := find_verb(arguments):
+    if verb := _find_verb(arguments):
         return WRITES.search(verb) is not None
-    if _changes_files(call.name) or not _TEXTS.isdisjoint(arguments):
-        return True
-    return bool(list_patched_by(call, arguments))
+    return _changes_files(call.name) or bool(list_patched_by(call, arguments))
+
+
+def _has_text(arguments: Mapping[str, Any]) -> bool:
+    """Tell whether a call brings a text for a file."""
+    return not _TEXTS.isdisjoint(arguments) and not _find_verb(arguments)
+
+
+def _find_verb(arguments: Mapping[str, Any]) -> str:
+    """Return what an editor does; "" also where it reads a file and brings a text for it."""
+    verb = find_verb(arguments)
+    reads = WRITES.search(verb) is None and any(map(arguments.get, _TEXTS))
+    return "" if reads else verb
+
+
+def list_written(call: Call) -> list[str]:
+    """Return the files that a call changes, as far as it names them."""
+    arguments = read_arguments(call)
+    if not is_write(call, arguments):
+        return []
+    return [*_paths(arguments), *list_patched_by(call, arguments)]
 
 
 def list_patched_by(call: Call, arguments: Mapping[str, Any]) -> list[str]:
-    """Return the files that patches in a call name: in arguments or commands, or standing alone."""
+    """Return the files of patches that a call makes, by an argument, a command, or alone."""
     if PATCH not in call.arguments:
         return []
-    texts = map(read_command, arguments.values()) if arguments else [call.arguments]
+    named = PATCH_IN & arguments.keys()
+    texts = [read_command(arguments[name]) for name in named] if arguments else [call.arguments]
     return list(chain.from_iterable(map(list_patched, texts)))
 
 
@@ -172,6 +197,7 @@ SPANS: Final = (
     ("start_line", "end_line"),
     ("line_start", "line_end"),
     ("from_line", "to_line"),
+    ("start_line_one_indexed", "end_line_one_indexed_inclusive"),
     ("start", "end"),
 )
 """Arguments that say from which line to which a file is read; `offset` and `limit` count lines."""
@@ -202,13 +228,9 @@ def drop_span(file: str) -> str:
     return _SPAN.sub("", file)
 
 
-RUN_BY: Final = frozenset(("command", "cmd", "commands", "command_line", "script"))
-"""Arguments that are commands by the schemas of common shell tools."""
-
-
 def only_looks_around(arguments: Mapping[str, Any]) -> bool | None:
     """Tell whether the commands of a call do no more than look; None where it runs none."""
-    run = () if find_verb(arguments) else RUN_BY & arguments.keys()
+    run = () if _find_verb(arguments) else RUN_BY & arguments.keys()
     return all(only_looks(read_command(arguments[name])) for name in run) if run else None
 
 

@@ -38,14 +38,16 @@ _OWN: Final = re.compile(
 )
 """Tags in which frameworks put a person's words: Copilot, Cursor, Cline, Roo."""
 
-_FRAMED: Final = re.compile(
-    r"\[(?:attempt_completion|ask_followup_question|plan_mode_respond)(?: for '[^\n]{0,2000}')?\] "
-    r"Result:\s*$|### Task:\s*$"
-)
-"""How a message begins that a client put together around an answer of a person's, in tags: Cline,
-Roo (what these tools return is a person's word), Open WebUI's template for retrieved texts."""
+_ASKED: Final = re.compile(r"\[(?:attempt_completion|ask_followup_question|plan_mode_respond)\b")
+_RESULT: Final = re.compile(r"[^\n]*\] Result:\s*$")
+_TOLD: Final = "The user has provided feedback"
+"""How Cline and Roo begin what a person answers to these tools: a line of their own may follow."""
 
-_ANSWER: Final = re.compile(rf"(?:{_OWN.pattern}|answer)", re.IGNORECASE)
+_RETRIEVED: Final = ("### Task:", "Respond to the user query using the provided context")
+"""How Open WebUI begins a message with retrieved texts; the person's words stand behind them."""
+
+FRAME: Final = 40
+"""Lines that a client's frame takes at most: a question that was asked stands in it."""
 
 _RULER: Final = re.compile(r"\s{0,3}([-=_*~])\1{4,200}\s*$")
 _TITLED: Final = re.compile(r"\s{0,3}[-=_*]{3,60} ?\w[^\n]{0,80}?\w ?[-=_*]{3,60}\s*$")
@@ -114,21 +116,45 @@ def _mark_lines(lines: Sequence[str], *, person: bool = True) -> bytes:
 def _mark_framed(lines: Sequence[str]) -> bytes | None:
     """Return the origins in a message that a client put around a person's words, None in others.
 
-    The words in the last of the tags are the person's: what a tool or a text holds in front of them
-    may have such tags, too.
+    Only where the client itself puts them words are theirs: files, pages and retrieved texts beside
+    them may have the same tags.
     """
-    if _FRAMED.match(next(filter(str.strip, lines), "")) is None:
+    told = [number for number, line in enumerate(lines) if line.strip()]
+    if not told:
         return None
-    tags = {number: mark for number, line in enumerate(lines) if (mark := _TAG.match(line))}
-    opened = (n for n, mark in tags.items() if not mark[1] and _ANSWER.fullmatch(mark[2]))
-    begin = max(opened, default=len(lines))
-    ends = (n for n, mark in tags.items() if n > begin and mark[1] and mark[2] == tags[begin][2])
-    end = next(ends, None)
-    if end is None:
+    place = _find_answer(lines, told) or _find_query(lines, told)
+    if place is None:
         return None
-    found = bytearray(_LEFT_OUT if number in tags else _QUOTED for number in range(len(lines)))
-    found[begin + 1 : end] = _mark_lines(lines[begin + 1 : end])
+    found = bytearray(_LEFT_OUT if _TAG.match(line) else _QUOTED for line in lines)
+    found[place.start : place.stop] = _mark_lines(lines[place.start : place.stop])
     return bytes(found)
+
+
+def _find_answer(lines: Sequence[str], told: Sequence[int]) -> range | None:
+    """Return the lines of an answer to a tool of Cline's or Roo's; `told` are those with words."""
+    if _ASKED.match(lines[told[0]]) is None:
+        return None
+    ends = (at for at, number in enumerate(told[:FRAME]) if _RESULT.match(lines[number]))
+    at = next(ends, len(told)) + 1
+    if at < len(told) and lines[told[at]].startswith(_TOLD):
+        at += 1
+    mark = _TAG.match(lines[told[at]]) if at < len(told) else None
+    if mark is None or mark[1] or mark[2] not in ("feedback", "answer", "user_message"):
+        return None
+    begin, end = told[at] + 1, f"</{mark[2]}>"
+    stop = next((n for n in range(begin, len(lines)) if lines[n].strip() == end), None)
+    return None if stop is None else range(begin, stop)
+
+
+def _find_query(lines: Sequence[str], told: Sequence[int]) -> range | None:
+    """Return the lines behind texts that Open WebUI retrieved; `told` are those with words."""
+    heads = [lines[number].strip() for number in told[:2]]
+    if len(heads) < 2 or heads[0] != _RETRIEVED[0] or not heads[1].startswith(_RETRIEVED[1]):
+        return None
+    ends = [number for number in told if lines[number].strip() == "</context>"]
+    tags = ("<user_query>", "</user_query>")
+    rest = [n for n in told if ends and n > ends[-1] and lines[n].strip() not in tags]
+    return range(rest[0], rest[-1] + 1) if rest else None
 
 
 def _is_one_hand(marks: bytearray) -> bool:

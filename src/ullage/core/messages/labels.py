@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Mapping
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Final
 
 LONGEST: Final = 60
@@ -18,16 +19,23 @@ READ: Final = 20_000
 """Characters of arguments that are read: the end of a file that is written tells nothing."""
 
 _KEYS: Final = (
-    "file_path", "notebook_path", "command", "cmd", "commands", "pattern", "query", "url", "path",
-    "filename", "file", "skill", "name", "description", "prompt",
+    "file_path", "notebook_path", "command", "cmd", "commands", "command_line", "pattern", "query",
+    "url", "path", "filename", "file", "target_file", "absolute_path", "skill", "name",
+    "description", "prompt",
 )  # fmt: skip
 """Arguments that tell what a call is about, the most telling first."""
 
 FILES: Final = (
     "path", "file_path", "filepath", "file", "filename", "absolute_path", "relative_path",
-    "target_file", "notebook_path",
+    "relative_workspace_path", "target_file", "notebook_path",
 )  # fmt: skip
 """Arguments that name one file by the schemas of common tools."""
+
+MOVED: Final = ("old_path", "new_path")
+"""Those of a file that is moved."""
+
+RUN_BY: Final = frozenset(("command", "cmd", "commands", "command_line", "script"))
+"""Arguments that are commands by the schemas of common shell tools."""
 
 _VERBS: Final = frozenset(
     (
@@ -38,12 +46,15 @@ _VERBS: Final = frozenset(
 """What an editor does to a file: the commands of Anthropic's text editor and memory tools, of
 OpenHands' and SWE-agent's editors, and what others call the same."""
 
-_VERB_IN: Final = ("command", "action", "operation")
-"""Arguments that may say so."""
+PATCH_IN: Final = frozenset((*RUN_BY, "input", "patch", "patch_text"))
+"""Arguments in which a patch stands that is made: elsewhere it is only told of."""
+
+_ASKED: Final = frozenset(("query", "pattern", "url"))
+"""Arguments that tell more of a call than the file that they are asked of."""
 
 PATCH: Final = "*** Begin Patch"
 _PATCHED: Final = re.compile(
-    r"^\*\*\* (?:(?:Update|Add|Delete) File|Move to): ([^\x00-\x1f]{1,240}?)\s*$", re.MULTILINE
+    r"^\*\*\* (?:(?:Update|Add|Delete) File|Move to): ([^\x00-\x1f]{1,240})\r?$", re.MULTILINE
 )
 """How a patch begins, and how lines do that name its files (openai/codex, apply_patch)."""
 
@@ -55,16 +66,18 @@ def label_call(arguments: str, root: str | None = None) -> str:
 
     `arguments` is JSON or plain text; paths below the folder `root` are said from there.
     """
-    found = _read(arguments)
+    found = None if arguments.startswith(PATCH) else _read(arguments)
     if isinstance(found, dict):
         found = fold_names(found)
-        verb = find_verb(found)
-        told = (read_command(found.get(key)) for key in (FILES if verb else _KEYS))
+        keys = FILES if find_verb(found) and _ASKED.isdisjoint(found) else _KEYS
+        told = (read_command(found.get(key)) for key in keys)
         rest = (value for value in found.values() if isinstance(value, str))
         text = next((word for word in told if word), "") or next((w for w in rest if w), "")
+        made = [read_command(found[key])[:READ] for key in PATCH_IN & found.keys()]
     else:
         text = arguments if found is None else read_command(found)
-    text = next(iter(list_patched(text)), text)
+        made = [text[:READ]]
+    text = next(chain.from_iterable(map(list_patched, made)), text)
     folder = f"{root.rstrip('/')}/" if root else ""
     return shorten(text.removeprefix(folder) if folder else text)
 
@@ -79,8 +92,16 @@ def fold_names(fields: dict[str, Any]) -> dict[str, Any]:
     return {_fold_name(name): value for name, value in fields.items()}
 
 
-@lru_cache(maxsize=1_024)
 def _fold_name(name: str) -> str:
+    return _fold_short(name) if len(name) <= NAME_MOST else name
+
+
+NAME_MOST: Final = 64
+"""Characters of a name that may be known."""
+
+
+@lru_cache(maxsize=1_024)
+def _fold_short(name: str) -> str:
     return _HUMP.sub("_", name).lower()
 
 
@@ -88,12 +109,16 @@ _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def find_verb(arguments: Mapping[str, Any]) -> str:
-    """Return what a call of an editor does to the file that it names; "" for any other call."""
-    for key in _VERB_IN:
-        verb = arguments.get(key)
-        if isinstance(verb, str) and verb in _VERBS and not arguments.keys().isdisjoint(FILES):
-            return verb
-    return ""
+    """Return what a call of an editor does to the file that it names; "" for any other call.
+
+    A command says so, or where there is none an action or an operation.
+    """
+    if arguments.keys().isdisjoint((*FILES, *MOVED)):
+        return ""
+    run = RUN_BY & arguments.keys()
+    keys = ("action", "operation") if not run else ("command",) if run == {"command"} else ()
+    verbs = (arguments.get(key) for key in keys)
+    return next((verb for verb in verbs if isinstance(verb, str) and verb in _VERBS), "")
 
 
 def label_command(value: Any, longest: int = LONGEST) -> str:
@@ -123,6 +148,8 @@ def _first(arguments: str) -> Any:
     try:
         for _ in range(len(_KEYS)):
             key, place = decoder.raw_decode(arguments, _skip(arguments, place))
+            if not isinstance(key, str):
+                break
             value, place = decoder.raw_decode(arguments, _skip(arguments, place))
             found[key] = value
     except (ValueError, RecursionError, TypeError):
@@ -149,4 +176,4 @@ def read_command(value: Any) -> str:
 
 def list_patched(text: str) -> list[str]:
     """Return the files that a patch within a text names, in order; [] where there is none."""
-    return list(_PATCHED.findall(text)) if PATCH in text else []
+    return [name.rstrip() for name in _PATCHED.findall(text)] if PATCH in text else []

@@ -224,6 +224,18 @@ def test_a_read_of_a_file_that_was_patched_later_is_superseded():
     assert stale(*reads, ("shell", {"command": ["apply_patch", patch]})) == [0]
 
 
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("lint_code", {"path": "a.py", "content": "x"}),
+        ("Task", {"prompt": "*** Begin Patch\n*** Update File: a.py\n*** End Patch"}),
+        ("Write", {"path": "p.md", "content": "*** Begin Patch\n*** Update File: a.py"}),
+    ],
+)
+def test_what_only_speaks_of_a_file_supersedes_no_read(tool: str, arguments: dict[str, str]):
+    assert stale(("read", {"path": "a.py", "limit": 9}), (tool, arguments)) == []
+
+
 def test_the_view_of_an_editor_is_a_read_and_supersedes_no_other_part():
     first, second = ({"command": "view", "path": "a.py", "view_range": [n, 90]} for n in (1, 9))
     editor = "str_replace_based_edit_tool"

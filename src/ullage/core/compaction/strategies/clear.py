@@ -22,7 +22,7 @@ from ullage.core.facts.calls import (
     parse_arguments,
     read_arguments,
 )
-from ullage.core.messages.labels import FILES, fold_names
+from ullage.core.messages.labels import FILES, MOVED, fold_names
 
 if TYPE_CHECKING:
     from ullage.core.compaction.laws import Unit
@@ -107,7 +107,7 @@ def _subjects(call: Call, traits: Mapping[str, object]) -> tuple[list[object], l
     if traits.get(call.name) == "state":
         return [call.name], [call.name]
     same, named = (call.name, call.arguments), read_arguments(call)
-    own = [named[name] for name in FILES if isinstance(named.get(name), str)]
+    own = [named[name] for name in (*FILES, *MOVED) if isinstance(named.get(name), str)]
     paths = [("path", path) for path in own + list_patched_by(call, named)]
     if is_write(call, named):
         return [], [same, *paths]
@@ -130,7 +130,8 @@ def is_read(call: Call, traits: Mapping[str, object]) -> bool:
 
 def _keep_paths(call: Call) -> dict[str, str]:
     """Return the arguments of a call that name a file: they stay, under their own names."""
-    named = {k: v for k, v in parse_arguments(call).items() if isinstance(v, str)}
+    made = parse_arguments(call, len(call.arguments))
+    named = {k: v for k, v in made.items() if isinstance(v, str)}
     return {k: v for k, v in named.items() if not fold_names({k: v}).keys().isdisjoint(FILES)}
 
 
