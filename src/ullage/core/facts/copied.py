@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from ullage.core.facts import cues
 from ullage.core.facts.handwriting import SENTENCE, find_minded
 from ullage.core.facts.layout import find_headings, find_titles, wants
-from ullage.core.facts.patterns import BeyondAscii
+from ullage.core.facts.patterns import BeyondAscii, has_digit
 from ullage.core.facts.sentences import rule
 
 PROOF: Final = 2
@@ -286,11 +286,27 @@ def _find_traces(lines: Sequence[str], opening: int) -> Iterator[Trace]:
 
 
 def _is_stamp(line: str) -> bool:
-    return _STAMP.match(line) is not None and not line.rstrip().endswith((".", "!", "?"))
+    return not line.rstrip().endswith((".", "!", "?")) and _STAMP.match(line) is not None
 
 
 def _is_stamp_alone(line: str) -> bool:
     return _is_stamp(line) and _FIELD.match(line) is None
+
+
+def _is_imprint(line: str) -> bool:
+    if line.isascii() and not line.startswith(("-", "~")):
+        lower = line.lower()
+        if "page" not in lower and "seite" not in lower:
+            return False
+    return _IMPRINT.search(line) is not None
+
+
+def _is_aged(line: str) -> bool:
+    if line.isascii():
+        lower = line.lower()
+        if " ago" not in lower and not lower.startswith(("vor", "il", "hace")):
+            return False
+    return _AGO.search(line) is not None
 
 
 _DIGIT: Final = ("",)
@@ -307,12 +323,12 @@ _SHAPES: Final[tuple[tuple[str, Callable[[str], object], int, int, tuple[str, ..
     ("broken", _BROKEN.match, 1, 1, ("-", "\u00ad", "\u2010")),
     ("section", _SECTION.match, 1, 1, _DIGIT),
     ("sections", _SECTION.match, 3, 1, _DIGIT),
-    ("imprint", _IMPRINT.search, 1, 1, (*_DIGIT, "©")),
+    ("imprint", _is_imprint, 1, 1, (*_DIGIT, "©")),
     ("note", _NOTED.search, 1, 1, ("[",)),
     ("notes", _NOTED.search, 2, 1, ("[",)),
     ("speech", _SPOKEN.search, 1, 1, ('"', "“", "„", "«")),
     ("fields", _FIELD.match, 4, 1, (":", "\uff1a")),
-    ("ago", _AGO.search, 1, 1, _DIGIT),
+    ("ago", _is_aged, 1, 1, _DIGIT),
     ("bars", _BARS.match, 1, 1, ("|", "·", "•")),
 )
 """What each kind of line looks like, how many there must be, and what the kind weighs. Last, what
@@ -334,12 +350,19 @@ def _list_kept(line: str) -> tuple[int, ...]:
 
 
 def _match_shapes(line: str) -> tuple[int, ...]:
-    digit = _NUMBER.search(line) is not None
-    return tuple(
-        place
-        for place, (_, shape, _, _, needs) in enumerate(_SHAPES)
-        if any((part in line) if part else digit for part in needs) and shape(line)
-    )
+    places = set(_OF_DIGITS) if has_digit(line) else set[int]()
+    for part, found in _OF_PARTS:
+        if part in line:
+            places.update(found)
+    return tuple(place for place in places if _SHAPES[place][1](line))
+
+
+_OF_DIGITS: Final = tuple(n for n, shape in enumerate(_SHAPES) if "" in shape[-1])
+_OF_PARTS: Final = tuple(
+    (part, tuple(n for n, shape in enumerate(_SHAPES) if part in shape[-1]))
+    for part in dict.fromkeys(part for shape in _SHAPES for part in shape[-1] if part)
+)
+"""The shapes that need a digit, and those that need a part: each part is looked for once."""
 
 
 def _find_announced(lines: Sequence[str], opening: int) -> Iterator[Trace]:
@@ -371,11 +394,18 @@ def is_link(line: str) -> bool:
 
 def _find_echoes(lines: Sequence[str], _: int) -> Iterator[Trace]:
     """Yield lines that come three times, their numbers aside; twice where a colon ends them."""
-    bare = [_NUMBER.sub("#", line.strip()) for line in lines]
+    if len(lines) < 2:
+        return
+    bare = [_mask(line.strip()) for line in lines]
     often = Counter(line for line in bare if len(line) > 3)
     yield from (Trace(n, "echo", 1) for n, line in enumerate(bare) if often[line] > 2)
     twice = (n for n, line in enumerate(bare) if often[line] > 1 and _ends_lead(line))
     yield from (Trace(n, "speaker", 1) for n in twice)
+
+
+def _mask(line: str) -> str:
+    """Return a line with each number masked; most have none."""
+    return _NUMBER.sub("#", line) if has_digit(line) else line
 
 
 def _is_listed(line: str) -> bool:
@@ -496,7 +526,10 @@ def _find_links(lines: Sequence[str], opening: int) -> Iterator[Trace]:
 
 def _find_script(lines: Sequence[str], opening: int) -> Iterator[Trace]:
     """Yield lines in another script than the first words."""
-    latin, other = _count_letters(" ".join(lines[:opening]))
+    first = " ".join(lines[:opening])
+    if first.isascii() and all(map(str.isascii, lines)):
+        return  # there is one script
+    latin, other = _count_letters(first)
     if not latin and not other:
         return
     for number, line in enumerate(lines[opening:], opening):
@@ -522,10 +555,11 @@ def _find_hand(lines: Sequence[str], opening: int) -> Iterator[Trace]:
 def _find_layout(lines: Sequence[str], opening: int) -> Iterator[Trace]:
     """Yield titles in capitals behind somebody's first words; headings, where these want a text."""
     first = " ".join(lines[:opening])
-    if treats(first) or not wants(first):
-        yield from (Trace(number, "title", 2) for number in find_titles(lines, opening))
-    heads = [*find_headings(lines, opening)] if treats(first) else []
-    yield from (Trace(number, "heading", 1) for number in heads if len(heads) > 1)
+    titles, heads = [*find_titles(lines, opening)], [*find_headings(lines, opening)]
+    if titles and (treats(first) or not wants(first)):
+        yield from (Trace(number, "title", 2) for number in titles)
+    if len(heads) > 1 and treats(first):
+        yield from (Trace(number, "heading", 1) for number in heads)
 
 
 def _find_wrapped(lines: Sequence[str], opening: int) -> Iterator[Trace]:
@@ -541,7 +575,8 @@ def _find_wrapped(lines: Sequence[str], opening: int) -> Iterator[Trace]:
 
 def _measure(line: str) -> int:
     """Return the characters of a line as a script with spaces has them."""
-    return len(line) * (DENSE if _UNSPACED.search(line) else 1)
+    size = len(line)
+    return size * DENSE if size and _UNSPACED.search(line) else size
 
 
 def _is_impersonal(line: str, *, may_address: bool) -> bool:
@@ -559,21 +594,26 @@ def _find_article(lines: Sequence[str], opening: int) -> Iterator[Trace]:
     prove more: who lays down something of their own asks nothing of it. Where the words tell that
     rules follow, and ask nothing, they are somebody's own.
     """
+    long = [number for number in range(opening, len(lines)) if _is_long(lines[number])]
+    if not long:
+        return
     first = " ".join(lines[:opening]).strip()
     found, asked = 0, _asks(first)
     if not first.endswith(_QUESTIONS) and cues.RULE_HEADING.search(first.lower()):
         return
-    for number, line in enumerate(lines[opening:], opening):
-        length = _measure(line)
-        if length < ARTICLE or len(_STOP_WITHIN.findall(line)) < 2:
-            continue
-        if _is_impersonal(line, may_address=asked):
+    for number in long:
+        if _is_impersonal(lines[number], may_address=asked):
             found += 1
             yield Trace(number, "article", 1)
-            if length >= 2 * ARTICLE:
+            if _measure(lines[number]) >= 2 * ARTICLE:
                 yield Trace(number, "long article", 1)
             if asked and found > 1:
                 yield Trace(number, "articles", 1)
+
+
+def _is_long(line: str) -> bool:
+    """Tell whether a line has the length and the sentences of an article's paragraph."""
+    return _measure(line) >= ARTICLE and len(_STOP_WITHIN.findall(line)) >= 2
 
 
 _FINDERS: Final = (

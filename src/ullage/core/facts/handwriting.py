@@ -23,8 +23,11 @@ def find_minded(lines: Sequence[str], opening: int) -> Iterator[int]:
     that somebody says will follow are their own, and so is a paragraph of hardly anything else.
     """
     first = " ".join(lines[:opening])
+    begun = _BEGINS.search(first) if opening < len(lines) else None
+    if begun is None or begun[1].isupper():
+        return
     own = _BEGINS.findall(first)
-    if not own or own[0].isupper() or sum(map(str.isupper, own)) > 2 * sum(map(str.islower, own)):
+    if sum(map(str.isupper, own)) > 2 * sum(map(str.islower, own)):
         return
     if cues.RULE_HEADING.search(first.lower()):
         return

@@ -12,6 +12,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Final
 
+_DIGIT: Final = re.compile(r"\d")
 _OPEN: Final = "(?:"
 _REPEATS: Final = ("?", "*", "+", "{")
 _PIECES: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[^\\\[]", re.DOTALL)
@@ -32,6 +33,13 @@ class BeyondAscii:
     def search(self, text: str) -> re.Match[str] | None:
         """Return what is found first, or None."""
         return None if text.isascii() else self.pattern.search(text)
+
+
+def has_digit(text: str) -> bool:
+    """Tell whether a text has a digit of any script; in ASCII each is looked for by itself."""
+    if text.isascii():
+        return any(map(text.__contains__, "0123456789"))
+    return _DIGIT.search(text) is not None
 
 
 def group_branches(alternatives: Sequence[str]) -> str:
