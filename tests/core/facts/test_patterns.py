@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ullage.core.facts import cues, sentences
+from ullage.core.facts import cues, grading, sentences
 from ullage.core.facts.patterns import BeyondAscii, group_branches, split_at, split_branches
 
 BRANCHES: Final = (
@@ -49,7 +49,11 @@ def test_a_text_is_cut_behind_its_marks() -> None:
 
 
 ONE_OF: Final = {
-    "joined": (cues.JOINED, [pattern for pattern, _ in cues.WORTH_JOINED]),
+    "joined": (grading.JOINED, [*(cue for cue, _ in grading.WORTH_JOINED), cues.DISTRIBUTES]),
+    "opens": (
+        cues.OPENS,
+        [*(cue for cue, _ in grading.WORTH_OPENING), cues.COMMANDS, cues.ASKS_ONCE],
+    ),
     "turns": (cues.TURNS, [cues.LIFTS, cues.TASK, cues.DECIDES, cues.FAILS]),
     "changes": (cues.CHANGES, [cues.REPLACES]),
     "signed": (
@@ -69,7 +73,7 @@ def test_what_is_looked_for_first_is_in_all_that_is_found(name: str, data: st.Da
     assert first.search(text) is not None
 
 
-PARTS = [(pattern, parts) for pattern, _, parts in cues.WORTH if parts]
+PARTS = [(pattern, parts) for pattern, _, parts in grading.WORTH]
 
 
 @pytest.mark.parametrize(("pattern", "parts"), PARTS)

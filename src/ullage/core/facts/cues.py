@@ -22,7 +22,7 @@ def _any(*alternatives: str) -> re.Pattern[str]:
 _WHOLE: Final = (r"\b(?:", r")(?!\w)")
 
 
-def _join(*patterns: re.Pattern[str]) -> re.Pattern[str]:
+def join_cues(*patterns: re.Pattern[str]) -> re.Pattern[str]:
     """Return a pattern that finds what any of these does, which `_any` made."""
     return _any(*(known.pattern[len(_WHOLE[0]) : -len(_WHOLE[1])] for known in patterns))
 
@@ -67,9 +67,8 @@ FORBIDS: Final = re.compile(
 )
 """Worth 3: a negative imperative, not the negation inside a report ("they don't")."""
 
-DENIES: Final = re.compile(
-    _LEAD + r"(?:no|nothing|none|neither|without|zero|skip|ignore|exclude|stop|quit|drop)\b"
-)
+_DENYING: Final = "no|nothing|none|neither|without|zero|skip|ignore|exclude|stop|quit|drop"
+DENIES: Final = re.compile(rf"{_LEAD}(?:{_DENYING})\b")
 """Worth 2: a sentence that opens with a negation."""
 
 OBLIGES: Final = _any(
@@ -95,24 +94,29 @@ URGES: Final = _any(
 )
 """Worth 2: a limit, a preference, a custom."""
 
-COMMANDS: Final = re.compile(
-    r"(?:"
-    + _LEAD
-    + r"(?:always )?|, (?:so |please |and )?|; )(?:use|match|mirror|verify|put|place|copy|focus"
-    r"|flag|type"
+_COMMANDING: Final = (
+    r"use|match|mirror|verify|put|place|copy|focus|flag|type"
     r"|declare|import|export|adhere|obey|store|split|go (?:through|via|for)|hands|run only|keep"
     r"|prefer|stick|stay|pin|limit|cap|respect|follow|treat|assume"
     r"|answer|reply|respond|speak|talk|preserve|format|indent|name|log|remember|note|ensure"
     r"|target|support|default|restrict|wrap|round|work (?:on|in|only)|leave|ask|stop|honou?r"
-    r"|commit|tag|retry|sign|quote|cite|deploy|guard|mark|measure|validate)\b"
+    r"|commit|tag|retry|sign|quote|cite|deploy|guard|mark|measure|validate"
 )
+COMMANDS: Final = re.compile(rf"{_LEAD}(?:always )?(?:{_COMMANDING})\b")
 """Worth 2: an imperative that sets a custom, unlike "fix", "add", "show" or "run"."""
 
+COMMANDS_WITHIN: Final = re.compile(
+    rf"[,;] (?:(?<=, )(?:so |please |and )?|(?<=; ))(?:{_COMMANDING})\b"
+)
+"""The same where a clause begins, and no more where both are found."""
+
+_IF: Final = (
+    "if|when|whenever|whatever|wherever|however|no matter|before|after|once|while|until|unless"
+    "|as soon as|every time|each time|as long as"
+)
 CONDITION: Final = re.compile(
-    _LEAD + r"(?:if|when|whenever|whatever|wherever|however|no matter|before|after|once|while|until"
-    r"|unless|as soon as|every time"
-    r"|each time|as long as)\b(?! that,)[^,]{1,140}, (?!i\b|he\b|she\b|it was\b|we (?:saw|had"
-    r"|were)\b)"
+    rf"{_LEAD}(?:{_IF})\b(?! that,)[^,]{{1,140}}, "
+    r"(?!i\b|he\b|she\b|it was\b|we (?:saw|had|were)\b)"
 )
 """Worth 2: what is to be done under a condition."""
 
@@ -165,14 +169,15 @@ STATES: Final = re.compile(
 )
 """Worth 1: a plain statement on how things are."""
 
-ASKS_ONCE: Final = re.compile(
-    _LEAD + r"(?:now )?(?:show|explain|tell me|look|fix|add|run|write|read|open|check|list|find"
+_ONCE: Final = (
+    r"show|explain|tell me|look|fix|add|run|write|read|open|check|list|find"
     r"|summari[sz]e|describe|give|create|implement|refactor|help|try|start|continue|go on|update"
     r"|rename|delete|remove|build|test|compare|print|search|thanks?|great|nice|let's|let us|see"
     r"|have a look|take a look|investigate|debug|review|rerun|explore|draft|generate|convert|gimme"
     r"|(?:name|suggest|recommend|teach|give) (?:me|us|an?|some|one|two|three|four|five|\d{1,2})"
-    r"|(?:translate|shorten|rewrite|rephrase|reword) (?:this|that|it|these|the following))\b"
+    r"|(?:translate|shorten|rewrite|rephrase|reword) (?:this|that|it|these|the following)"
 )
+ASKS_ONCE: Final = re.compile(rf"{_LEAD}(?:now )?(?:{_ONCE})\b")
 """Worth -2 where no cue of 3 and no limit speaks against it: what is to be done now, once."""
 
 ASKS: Final = re.compile(
@@ -183,6 +188,13 @@ ASKS: Final = re.compile(
 
 DISTRIBUTES: Final = re.compile(_LEAD + r"(?:every|each|any|all) \w")
 """Worth 1 more: a sentence on each of its subjects."""
+
+OPENS: Final = re.compile(
+    f"{_LEAD}(?:"
+    + group_branches([_DENYING, _COMMANDING, _IF, _ONCE, "always|now|every|each|any|all"])
+    + r")\b"
+)
+"""Finds whether a sentence opens with what is looked for behind its lead: most do not."""
 
 EMBRACES: Final = _any(
     r"every|each|all|any|anything|everything|anyone|everyone|both|except|unless|without|apart from",
@@ -386,53 +398,6 @@ POINTS: Final = _any(
 POINTS_UNSPACED: Final = BeyondAscii(r"这[个封篇段份]|以下|下面|この|これ")
 """The same in scripts without spaces."""
 
-WORTH: Final[tuple[tuple[re.Pattern[str], int, tuple[str, ...]], ...]] = (
-    (FORBIDS, 3, ("do",)),
-    (DENIES, 2, ()),
-    (COMMANDS, 2, ()),
-    (CONDITION, 2, ()),
-    (PREFERS, 2, ("i ", "i'd", "we ", "we'd", "our ")),
-    (SAYS_NO, 2, ("no",)),
-    (
-        STATES,
-        1,
-        (" is", " are", " ha", " run", " goes", " li", " keep", " use", " belong", " contain"),
-    ),
-    (PLEADS, 2, ()),
-    (NARRATES, -4, ()),
-    (PAST, -3, ()),
-)
-"""What cues are worth, and parts one of which stands in every sentence that has one: without it
-none is looked for."""
-
-WORTH_JOINED: Final[tuple[tuple[re.Pattern[str], int], ...]] = (
-    (PROHIBITS, 3),
-    (OBLIGES, 3),
-    (URGES, 2),
-    (EMBRACES, 1),
-    (DISTRIBUTES, 1),
-    (HABITS, 1),
-    (MATTERS, 2),
-    (REMINDS, 5),
-    (PLACES, 1),
-    (LATIN, 3),
-    (LIMITS_ELSEWHERE, 2),
-    (DENIES_ELSEWHERE, 1),
-    (IDIOMS, -4),
-)
-"""The same of cues that are looked for together."""
-
-JOINED: Final = _join(*(cue for cue, _ in WORTH_JOINED if cue is not DISTRIBUTES))
-"""Finds whether a sentence has any of these: most have none, and are looked through once. What
-`DISTRIBUTES` finds begins with a word of `EMBRACES`."""
-
-WORTH_OF_SCRIPTS: Final[tuple[tuple[BeyondAscii, int], ...]] = (
-    (SCRIPTS, 3),
-    (SCRIPTS_LIMIT, 2),
-    (SCRIPTS_DENY, 1),
-)
-"""The same for sentences with a letter of such a script."""
-
 STATES_RULE: Final = 2
 """What a sentence must be worth to be taken for a rule; tuned on the set `SEEN` of
 tests/fidelity.py."""
@@ -519,7 +484,7 @@ FAILS: Final = _any(
 )
 """An attempt that came to nothing, in somebody's own words."""
 
-TURNS: Final = _join(LIFTS, TASK, DECIDES, FAILS)
+TURNS: Final = join_cues(LIFTS, TASK, DECIDES, FAILS)
 """Finds whether a sentence lifts a rule, or tells of work, a choice or a failure: most do not."""
 
 NAMES: Final = _any(

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
 from ullage.core.facts import cues
+from ullage.core.facts.grading import find_worth
 from ullage.core.facts.patterns import NO_END, split_at
 
 Kind = Literal["rule", "lift", "task", "done", "decision", "failure", "value"]
@@ -142,7 +143,7 @@ def _heading(line: str) -> tuple[Place, str] | None:
         return "tasks", ""
     if cues.FORBIDDING_HEADING.search(lower):
         return "rules", stripped.rstrip(":\uff1a") + ": "
-    rules = cues.RULE_HEADING.search(lower) or _worth(lower) > 0
+    rules = cues.RULE_HEADING.search(lower) or find_worth(lower) > 0
     return ("rules", "") if rules else ("prose", "")
 
 
@@ -183,24 +184,7 @@ every compaction, and of each hundreds of patterns are looked for."""
 @lru_cache(maxsize=KNOWN)
 def grade(sentence: str) -> int:
     """Return how much in a sentence speaks for a rule: 0 for nothing, from 4 on it is plain."""
-    return _worth(normalise_sentence(sentence))
-
-
-def _worth(lower: str) -> int:
-    holds = lower.__contains__
-    found = [
-        worth
-        for cue, worth, parts in cues.WORTH
-        if (not parts or any(map(holds, parts))) and cue.search(lower)
-    ]
-    joined = cues.JOINED.search(lower) is not None
-    if joined:
-        found += [worth for cue, worth in cues.WORTH_JOINED if cue.search(lower)]
-    if not lower.isascii() and max(lower) >= cues.FIRST_SCRIPT:
-        found += [worth for cue, worth in cues.WORTH_OF_SCRIPTS if cue.search(lower)]
-    if cues.ASKS_ONCE.search(lower) and 3 not in found:
-        found += [] if joined and cues.URGES.search(lower) else [-2]
-    return sum(found)
+    return find_worth(normalise_sentence(sentence))
 
 
 @lru_cache(maxsize=KNOWN)

@@ -1,0 +1,83 @@
+"""How much in a sentence speaks for a rule: what each of its cues is worth, and their sum.
+
+Cues are looked for together where most sentences have none of them, at the head of a sentence
+where they open it, and by parts of them that are found faster. It knows no place and no kind.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from ullage.core.facts import cues
+from ullage.core.facts.patterns import BeyondAscii
+
+WORTH: Final[tuple[tuple[re.Pattern[str], int, tuple[str, ...]], ...]] = (
+    (cues.FORBIDS, 3, ("do not", "don't", "dont")),
+    (cues.PREFERS, 2, ("i ", "i'd", "we ", "we'd", "our ")),
+    (cues.SAYS_NO, 2, ("no ", "not ", "nothing ", "none ")),
+)
+"""What cues are worth, and parts one of which stands in every sentence that has one: without it
+none is looked for."""
+
+WORTH_AT_HEAD: Final[tuple[tuple[re.Pattern[str], int], ...]] = (
+    (cues.STATES, 1),
+    (cues.PLEADS, 2),
+    (cues.NARRATES, -4),
+    (cues.PAST, -3),
+)
+"""The same of cues that are found from the head of a sentence on alone."""
+
+WORTH_OPENING: Final[tuple[tuple[re.Pattern[str], int], ...]] = (
+    (cues.DENIES, 2),
+    (cues.CONDITION, 2),
+    (cues.DISTRIBUTES, 1),
+)
+"""The same of those whose first words `cues.OPENS` finds."""
+
+WORTH_JOINED: Final[tuple[tuple[re.Pattern[str], int], ...]] = (
+    (cues.PROHIBITS, 3),
+    (cues.OBLIGES, 3),
+    (cues.URGES, 2),
+    (cues.EMBRACES, 1),
+    (cues.HABITS, 1),
+    (cues.MATTERS, 2),
+    (cues.REMINDS, 5),
+    (cues.PLACES, 1),
+    (cues.LATIN, 3),
+    (cues.LIMITS_ELSEWHERE, 2),
+    (cues.DENIES_ELSEWHERE, 1),
+    (cues.IDIOMS, -4),
+)
+"""The same of cues that are looked for together."""
+
+JOINED: Final = cues.join_cues(*(cue for cue, _ in WORTH_JOINED))
+"""Finds where the first of these is: most sentences have none, and are looked through once."""
+
+WORTH_OF_SCRIPTS: Final[tuple[tuple[BeyondAscii, int], ...]] = (
+    (cues.SCRIPTS, 3),
+    (cues.SCRIPTS_LIMIT, 2),
+    (cues.SCRIPTS_DENY, 1),
+)
+"""The same for sentences with a letter of such a script."""
+
+
+def find_worth(lower: str) -> int:
+    """Return how much in a sentence in small letters speaks for a rule."""
+    holds = lower.__contains__
+    found = [worth for cue, worth, parts in WORTH if any(map(holds, parts)) and cue.search(lower)]
+    found += [worth for cue, worth in WORTH_AT_HEAD if cue.match(lower)]
+    opens = cues.OPENS.match(lower) is not None
+    if opens:
+        found += [worth for cue, worth in WORTH_OPENING if cue.match(lower)]
+    if (opens and cues.COMMANDS.match(lower)) or cues.COMMANDS_WITHIN.search(lower):
+        found.append(2)
+    joined = JOINED.search(lower)
+    if joined is not None:
+        at = joined.start()
+        found += [worth for cue, worth in WORTH_JOINED if cue.search(lower, at)]
+    if not lower.isascii() and max(lower) >= cues.FIRST_SCRIPT:
+        found += [worth for cue, worth in WORTH_OF_SCRIPTS if cue.search(lower)]
+    if opens and cues.ASKS_ONCE.match(lower) and 3 not in found:
+        found += [] if joined is not None and cues.URGES.search(lower) else [-2]
+    return sum(found)
