@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate, chain
+from itertools import accumulate, chain, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -94,6 +94,7 @@ class _Pack:
         self.told = ToldWords()
         self.texts = set[str]()
         self.in_prose: set[tuple[int, int]] = set()
+        self.prices: dict[str, int] = {}
 
     def fill(self, facts: Facts, words: SaidWords) -> Facts:
         """Fill the room and return what is in it."""
@@ -149,7 +150,7 @@ class _Pack:
     def _take_lines(self, lines: Iterable[Candidate], share: float = 1.0) -> None:
         """Take lines that say something new, in their order, up to a share of the room."""
         misses, limit = 0, min(self.left, int(self.tokens * share))
-        for line in lines:
+        for line in self._price_ahead(lines):
             if estimate(line.text) / 2 > limit:
                 misses += 1
                 if misses > MISSES:
@@ -160,12 +161,21 @@ class _Pack:
                 limit -= cost
                 self.told.note(line.rare)
 
+    def _price_ahead(self, lines: Iterable[Candidate]) -> Iterator[Candidate]:
+        """Yield lines, some counted together: one between other work takes ten times as long."""
+        left = iter(lines)
+        while ahead := tuple(islice(left, AHEAD)):
+            self.prices = {line.text: self.count(f"- {quote(line.text)}\n") for line in ahead}
+            yield from ahead
+
     def _take(self, line: Candidate, limit: int) -> int:
         """Take a line if it fits into so many tokens; return what it takes."""
         key = (line.section, line.text)
         if key in self.chosen:
             return 0
-        cost = self.count(f"- {quote(line.text)}\n")
+        cost = self.prices.get(line.text)
+        if cost is None:
+            cost = self.count(f"- {quote(line.text)}\n")
         if line.section not in self.opened:
             cost += self.count(HEADINGS[line.section] + "\n")
         if cost > limit:
@@ -297,7 +307,7 @@ def _pair_alike(mine: Sequence[Valued]) -> Iterator[tuple[int, int]]:
 
 
 def _is_number(word: str) -> bool:
-    return any(map(str.isdigit, word))
+    return is_named(word) and any(map(str.isdigit, word))  # no word of letters has a digit
 
 
 def _find_rest(mine: Sequence[Valued], text: str) -> int | None:
@@ -332,6 +342,9 @@ STALE: Final = 0.1
 
 UNFOUND: Final = 0.3
 """The worth of a token of a fact whose sentence is not at hand."""
+
+AHEAD: Final = 32
+"""Lines that are counted together."""
 
 MISSES: Final = 60
 """Segments that may be too large for what is left before the room counts as full."""

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from ullage.core.facts import cues
 from ullage.core.facts.salience import NAMED
 from ullage.core.facts.segments import find_words
-from ullage.core.facts.sentences import normalise_sentence
+from ullage.core.facts.sentences import normalise_sentence, rules_out
 from ullage.core.facts.sheet import unquote
 
 MOST: Final = 0.8
@@ -66,5 +65,4 @@ class Coverage:
 
 
 def _rules_out(text: str) -> bool:
-    lower = normalise_sentence(text)
-    return bool(cues.PROHIBITS.search(lower) or cues.FORBIDS.search(lower))
+    return rules_out(normalise_sentence(text))

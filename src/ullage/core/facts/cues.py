@@ -68,6 +68,9 @@ FORBIDS: Final = re.compile(
 """Worth 3: a negative imperative, not the negation inside a report ("they don't")."""
 
 _DENYING: Final = "no|nothing|none|neither|without|zero|skip|ignore|exclude|stop|quit|drop"
+FORBIDDING: Final = ("do not", "don't", "dont")
+"""One of these stands in what `FORBIDS` finds."""
+
 DENIES: Final = re.compile(rf"{_LEAD}(?:{_DENYING})\b")
 """Worth 2: a sentence that opens with a negation."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import filterfalse, takewhile
+from itertools import chain, filterfalse, takewhile
 from operator import eq
 from typing import Final, NamedTuple
 
@@ -216,6 +216,31 @@ class _Index:
         return made
 
 
+class _Holders:
+    """Which lines have a word or a value, or are alike: a sentence takes the place of no others."""
+
+    def __init__(self, lines: Iterable[str], profiles: Mapping[str, Profile]) -> None:
+        self.lines: dict[str, list[str]] = {}
+        for line in lines:
+            self.add(line, profiles[line])
+
+    def add(self, line: str, known: Profile) -> None:
+        for name in chain(known.words, known.values, _list_whole(known)):
+            self.lines.setdefault(name, []).append(line)
+
+    def find(self, new: Profile) -> set[str]:
+        """Return the lines that have something of a sentence, or of what it puts aside."""
+        names = chain(new.words, new.values, new.dropped, _list_whole(new))
+        return {line for name in names for line in self.lines.get(name, ())}
+
+
+def _list_whole(known: Profile) -> Iterator[str]:
+    if known.key:
+        yield "k " + known.key
+    if known.subject:
+        yield "s " + known.subject
+
+
 def _names(known: Profile) -> Iterator[str]:
     if known.lifts and not known.prohibits:
         return
@@ -252,6 +277,7 @@ class _Ledger:
         self.shelves = {name: _Shelf(bound) for name, bound in BOUNDS.items()}
         self.profiles: dict[str, Profile] = {}
         self.index, self.their_index = _Index(), _Index()
+        self.holders: _Holders | None = None
         self.overtaken: set[str] = set()
         self.read = {drop_span(line): line for line in earlier.files}
         for value in _list_values(earlier.said):
@@ -280,6 +306,8 @@ class _Ledger:
         section = find_section(section, line)
         if section == "constraints":
             self.index.add(line, self.profile(line))
+            if self.holders is not None:
+                self.holders.add(line, self.profile(line))
             weak = not prose.rule("prose", line) if weak is None else weak
             self.shelves[section].add(line, weak=weak)
             return
@@ -349,7 +377,10 @@ class _Ledger:
         gone = {old: None for old in self.index.like(new) if old != line.text}
         if new.changes or new.lifts or new.dropped:
             known = self.profiles  # it has those of all constraints
-            for old in self.shelves["constraints"].lines:
+            lines = self.shelves["constraints"].lines
+            if self.holders is None:
+                self.holders = _Holders(lines, known)
+            for old in self.holders.find(new).intersection(lines):
                 if old != line.text and prose.supersedes(new, known[old]):
                     gone[old] = None
         for old in gone:

@@ -13,7 +13,7 @@ from ullage.core.facts import cues
 from ullage.core.facts.patterns import BeyondAscii
 
 WORTH: Final[tuple[tuple[re.Pattern[str], int, tuple[str, ...]], ...]] = (
-    (cues.FORBIDS, 3, ("do not", "don't", "dont")),
+    (cues.FORBIDS, 3, cues.FORBIDDING),
     (cues.PREFERS, 2, ("i ", "i'd", "we ", "we'd", "our ")),
     (cues.SAYS_NO, 2, ("no ", "not ", "nothing ", "none ")),
 )

@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple
 
 from ullage.core.facts import cues
 from ullage.core.facts.grading import find_worth
-from ullage.core.facts.patterns import NO_END, split_at
+from ullage.core.facts.patterns import NO_END, has_digit, split_at
 
 Kind = Literal["rule", "lift", "task", "done", "decision", "failure", "value"]
 Place = Literal["prose", "rules", "tasks", "open", "closed"]
@@ -264,7 +264,7 @@ def judge(place: Place, sentence: str, *, user: bool) -> Judged | None:
     if place == "closed":
         return Judged("done", sentence)
     lower = normalise_sentence(sentence)
-    done = cues.DONE.search(lower)
+    done = cues.DONE.match(lower)
     if done is not None:
         return Judged("done", sentence[-len(done[1]) :])
     asked = lower.endswith(("?", "\uff1f"))
@@ -331,14 +331,14 @@ def _is_task(lower: str, *, turns: bool) -> bool:
 
 def _value(sentence: str, lower: str, *, user: bool, asked: bool) -> Judged | None:
     """Return a line for the identifier or number in a sentence, or None without one."""
-    digit = _DIGIT.search(lower)
-    found = find_strong(sentence, digit=digit is not None)
+    digit = has_digit(lower)
+    found = find_strong(sentence, digit=digit)
     if found is None and not asked:
         found = (_NUMBER if user else _LARGE).search(sentence) if digit else None
         if found is None and user:
             found = cues.NAMES.search(lower)
             if found is None and digit and cues.CHANGES.search(lower):
-                found = digit
+                found = _DIGIT.search(lower)
     if found is None:
         return None
     if len(sentence) <= VALUE_MOST:
@@ -368,6 +368,10 @@ _DROPS: Final = re.compile(
     r"(?:(?:at|on|in|the|port|version) )?(\S+)"
 )
 """What a sentence puts aside by name."""
+
+_DROPPING: Final = ("not ", "instead of ", "rather than ", "from ", "no longer ", "replac", "was ")
+"""One of these stands in what `_DROPS` finds."""
+
 _DIGITS: Final = re.compile(r"\d+")
 _MODAL: Final = frozenset(
     ("must", "should", "is", "are", "has", "have", "stays", "stay", "needs", "need", "was", "may")
@@ -381,9 +385,9 @@ def profile(sentence: str) -> Profile:
     """Return what a sentence is about; the same for the same sentence."""
     lower = normalise_sentence(sentence)
     tokens = [t for t in (t.strip(".:-*_") for t in _TOKEN.findall(lower)) if t]
-    named = list(filter(_IS_NAMED.search, tokens))
+    named = [t for t in tokens if not t.isalpha() and _IS_NAMED.search(t)]
     numbers = list(filter(_IS_NUMBER.fullmatch, named))
-    prohibits = bool(cues.PROHIBITS.search(lower) or cues.FORBIDS.search(lower))
+    prohibits = rules_out(lower)
     values = frozenset(named) if named else _NONE
     plain = [t for t in tokens if len(t) > 1 and t not in values and t not in cues.STOP]
     changes = cues.CHANGES.search(lower) is not None
@@ -392,12 +396,23 @@ def profile(sentence: str) -> Profile:
         words=frozenset(map(_stem, plain)),
         key="" if prohibits else _key(tokens, numbers, plain),
         subject=_subject(tokens),
-        dropped=frozenset(t for m in _DROPS.findall(lower) if (t := m.strip(".:,;!?)"))) or _NONE,
+        dropped=_find_dropped(lower) if any(map(lower.__contains__, _DROPPING)) else _NONE,
         prohibits=prohibits,
         changes=changes,
         replaces=changes and cues.REPLACES.search(lower) is not None,
         lifts=cues.LIFTS.search(lower) is not None,
     )
+
+
+def rules_out(lower: str) -> bool:
+    """Tell whether a sentence in small letters rules something out."""
+    if cues.PROHIBITS.search(lower):
+        return True
+    return any(map(lower.__contains__, cues.FORBIDDING)) and cues.FORBIDS.search(lower) is not None
+
+
+def _find_dropped(lower: str) -> frozenset[str]:
+    return frozenset(t for m in _DROPS.findall(lower) if (t := m.strip(".:,;!?)"))) or _NONE
 
 
 def _key(tokens: list[str], numbers: list[str], plain: list[str]) -> str:
@@ -425,7 +440,7 @@ def _subject(tokens: list[str]) -> str:
 
 def _stem(word: str) -> str:
     """Return a word without its commonest endings, so that "deploys" meets "deploy"."""
-    for ending in ("ing", "ed", "es", "s"):
+    for ending in ("ing", "ed", "es", "s") if word[-1] in "gds" else ():
         if word.endswith(ending) and len(word) - len(ending) >= 3:
             return word[: -len(ending)]
     return word
