@@ -10,14 +10,14 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate, chain, islice
+from itertools import accumulate, chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ullage.core.compaction.told import SAME_WORD, ToldWords, is_named
 from ullage.core.compaction.words import Candidate, RestWords, estimate, make_line, rank
 from ullage.core.facts.coverage import Coverage
-from ullage.core.facts.salience import ASKED, FIRST, WORDS, gives_orders
+from ullage.core.facts.salience import ASKED, FIRST, NAMED, WORDS, gives_orders
 from ullage.core.facts.segments import GAP
 from ullage.core.facts.sentences import grade, is_plain_value, is_telling, rule
 from ullage.core.facts.sheet import ASSISTANT, HEADINGS, LABELS, TOOL, Facts, quote
@@ -94,7 +94,6 @@ class _Pack:
         self.told = ToldWords()
         self.texts = set[str]()
         self.in_prose: set[tuple[int, int]] = set()
-        self.prices: dict[str, int] = {}
 
     def fill(self, facts: Facts, words: SaidWords) -> Facts:
         """Fill the room and return what is in it."""
@@ -150,7 +149,7 @@ class _Pack:
     def _take_lines(self, lines: Iterable[Candidate], share: float = 1.0) -> None:
         """Take lines that say something new, in their order, up to a share of the room."""
         misses, limit = 0, min(self.left, int(self.tokens * share))
-        for line in self._price_ahead(lines):
+        for line in lines:
             if estimate(line.text) / 2 > limit:
                 misses += 1
                 if misses > MISSES:
@@ -161,21 +160,12 @@ class _Pack:
                 limit -= cost
                 self.told.note(line.rare)
 
-    def _price_ahead(self, lines: Iterable[Candidate]) -> Iterator[Candidate]:
-        """Yield lines, some counted together: one between other work takes ten times as long."""
-        left = iter(lines)
-        while ahead := tuple(islice(left, AHEAD)):
-            self.prices = {line.text: self.count(f"- {quote(line.text)}\n") for line in ahead}
-            yield from ahead
-
     def _take(self, line: Candidate, limit: int) -> int:
         """Take a line if it fits into so many tokens; return what it takes."""
         key = (line.section, line.text)
         if key in self.chosen:
             return 0
-        cost = self.prices.get(line.text)
-        if cost is None:
-            cost = self.count(f"- {quote(line.text)}\n")
+        cost = self.count(f"- {quote(line.text)}\n")
         if line.section not in self.opened:
             cost += self.count(HEADINGS[line.section] + "\n")
         if cost > limit:
@@ -289,7 +279,7 @@ def _find_stale(mine: Sequence[Valued]) -> frozenset[int]:
 
 def _pair_alike(mine: Sequence[Valued]) -> Iterator[tuple[int, int]]:
     """Yield segments, each with a later one that says most of the same with another number."""
-    numbers = [frozenset(filter(_is_number, v.rare)) for v in mine]
+    numbers = [_list_numbers(v.rare) for v in mine]
     holders: dict[str, list[int]] = {}
     for place in range(len(mine) - 1, -1, -1):
         old = mine[place]
@@ -306,8 +296,9 @@ def _pair_alike(mine: Sequence[Valued]) -> Iterator[tuple[int, int]]:
             holders.setdefault(word, []).append(place)
 
 
-def _is_number(word: str) -> bool:
-    return is_named(word) and any(map(str.isdigit, word))  # no word of letters has a digit
+def _list_numbers(rare: frozenset[str]) -> frozenset[str]:
+    """Return those of some rare words that have a digit: none of letters alone has one."""
+    return frozenset([word for word in rare if word[0] == NAMED and any(map(str.isdigit, word))])
 
 
 def _find_rest(mine: Sequence[Valued], text: str) -> int | None:
@@ -342,9 +333,6 @@ STALE: Final = 0.1
 
 UNFOUND: Final = 0.3
 """The worth of a token of a fact whose sentence is not at hand."""
-
-AHEAD: Final = 32
-"""Lines that are counted together."""
 
 MISSES: Final = 60
 """Segments that may be too large for what is left before the room counts as full."""

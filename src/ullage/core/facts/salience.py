@@ -110,7 +110,7 @@ class _Words(dict[str, _Word]):
         self.small: set[str] = set()
         self.number = 0
         self._plain: dict[str, _Word] = {}
-        self._rarities: dict[int, float] = {}
+        self._rarities: dict[int, tuple[float, float]] = {}
 
     def __missing__(self, word: str) -> _Word:
         lower = word.casefold()
@@ -119,13 +119,13 @@ class _Words(dict[str, _Word]):
             known = self[word] = self._find_plain(lower)
             return known
         spread = self.spread[lower]
-        rarity = self._find_rarity(spread)
+        rarity, worth = self._find_rarity(spread)
         rare = rarity > _COMMON / 2  # a name or a number counts twice
         chance = form == NUMBER and len(word) < LEAST_LONG
         last = self.last.get(lower, -1) if rare and spread > 1 and not chance else -1
         mark = NAMED + lower if rare else ""
-        used = self._find_rarity(spread - 1) ** self.power
-        known = self[word] = _Word(lower, rarity**self.power, used, form, last, mark)
+        used = self._find_rarity(spread - 1)[1]
+        known = self[word] = _Word(lower, worth, used, form, last, mark)
         return known
 
     def may_tell(self, lower: str) -> bool:
@@ -134,7 +134,7 @@ class _Words(dict[str, _Word]):
         It is rare, it stands in two messages or more, and is no small number.
         """
         spread = self.spread[lower]
-        if spread < 2 or self._find_rarity(spread) <= _COMMON / 2:
+        if spread < 2 or self._find_rarity(spread)[0] <= _COMMON / 2:
             return False
         short = len(lower) < LEAST_LONG and lower.isascii()
         return not (short and not lower.isalpha() and _has_digit(lower))
@@ -149,16 +149,18 @@ class _Words(dict[str, _Word]):
     def _find_plain(self, lower: str) -> _Word:
         known = self._plain.get(lower)
         if known is None:
-            rarity = self._find_rarity(self.spread[lower])
-            mark, worth = lower if rarity > _COMMON else "", rarity**self.power
+            rarity, worth = self._find_rarity(self.spread.get(lower, 0))
+            mark = lower if rarity > _COMMON else ""
             known = self._plain[lower] = _Word(lower, worth, worth, PLAIN, -1, mark)
         return known
 
-    def _find_rarity(self, spread: int) -> float:
+    def _find_rarity(self, spread: int) -> tuple[float, float]:
+        """Return how rare a word is that stands in so many messages, and its worth for that."""
         known = self._rarities.get(spread)
         if known is None:
             whole = log(self.number + 1.0) or 1.0
-            known = self._rarities[spread] = max(1.0 - log(max(spread, 1)) / whole, 0.0)
+            rarity = max(1.0 - log(max(spread, 1)) / whole, 0.0)
+            known = self._rarities[spread] = (rarity, rarity**self.power)
         return known
 
     def _find_form(self, word: str, lower: str) -> int:
@@ -307,11 +309,11 @@ def _list_words(author: Author, segments: Iterable[Segment], table: WordTable) -
     small: set[str] = set()
     pairs: set[tuple[str, str]] = set()
     for segment in segments:
-        lower = list(map(table.__getitem__, map(str.casefold, segment.words)))
+        lower = table.fold_all(segment.words)
         words.update(lower)
         if segment.origin == "typed" and author != "tool":
             own.update(lower)
-            small.update(word for word in segment.words if word.islower())
+            small.update(filter(str.islower, segment.words))
             pairs.update(pairwise(lower))
     return tuple(words), tuple(own), tuple(small), tuple(pairs)
 
@@ -428,10 +430,12 @@ def _judge_origin(segment: Segment, sentences: Sequence[str], learned: Weights) 
 
 def _denies(segment: Segment) -> bool:
     """Tell whether a segment says what is not so, or is not to be."""
-    words = (word.casefold().replace("\u2019", "'") for word in segment.words)
-    if not cues.DENYING.isdisjoint(words):
+    lower = map(str.casefold, segment.words)
+    if segment.text.isascii():
+        return not cues.DENYING.isdisjoint(lower)
+    if not cues.DENYING.isdisjoint(word.replace("\u2019", "'") for word in lower):
         return True
-    return not segment.text.isascii() and cues.DENYING_UNSPACED.search(segment.text) is not None
+    return cues.DENYING_UNSPACED.search(segment.text) is not None
 
 
 UNSURE: Final = 2

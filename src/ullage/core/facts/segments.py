@@ -97,8 +97,8 @@ _ASCII_WORD: Final = re.compile(r"[A-Za-z0-9]+(?:[-./_@:'+#]+[A-Za-z0-9]+)*")
 _UNSPACED: Final = BeyondAscii(f"[{_SCRIPTS}]")
 _ENDS: Final = re.compile(
     r"[.!?\u2026\u3002\uff01\uff1f\u0964\u0965\u061f\u06d4](?:"
-    rf"(?<=[.!?\u2026]){NO_END}"
-    r"[\"')\]\u00bb\u201d]*\s+(?=\S)"
+    r"(?=[\"')\]\u00bb\u201d]*\s+\S)"
+    rf"(?<=[.!?\u2026]){NO_END}[\"')\]\u00bb\u201d]*\s+"
     r"|(?<=[\u3002\uff01\uff1f\u0964\u0965\u061f\u06d4])[\"'\u300d\u201d]*\s*(?=\S))"
 )
 _ITEM: Final = re.compile(r"\s{0,12}(?:[-*+\u2022\u2013]|\d{1,3}[.)]|\(\d{1,3}\)|[a-z][.)])\s+")
@@ -158,7 +158,7 @@ class WordTable(dict[str, str]):
         pieces = set(text.split())  # no word has white space in it
         plain = self._collect_pieces(" ".join(filter(str.isascii, pieces)).translate(_SPACED))
         others = find_words(" ".join(filterfalse(str.isascii, pieces)))
-        plain.update(map(self.__getitem__, others))
+        plain.update(map(self.setdefault, others, others))
         return plain
 
     def fold(self, text: str) -> set[str]:
@@ -169,7 +169,12 @@ class WordTable(dict[str, str]):
 
     def fold_words(self, words: Iterable[str]) -> set[str]:
         """Return words without their case."""
-        return set(map(self.__getitem__, map(str.casefold, words)))
+        return set(self.fold_all(words))
+
+    def fold_all(self, words: Iterable[str]) -> list[str]:
+        """Return words without their case, in their order."""
+        lower = list(map(str.casefold, words))
+        return list(map(self.setdefault, lower, lower))
 
     def _collect_pieces(self, text: str) -> set[str]:
         found = set(map(self.__getitem__, text.split()))
@@ -469,4 +474,5 @@ def split_sentences(text: str) -> list[str]:
 
 
 def _make(text: str, origin: Origin) -> Segment:
-    return Segment(text, tuple(find_words(text)), origin, _ASKED.search(text) is not None)
+    asks = ("?" in text or not text.isascii()) and _ASKED.search(text) is not None
+    return Segment(text, tuple(find_words(text)), origin, asks)
