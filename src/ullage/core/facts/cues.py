@@ -497,6 +497,12 @@ NAMES: Final = _any(
 )
 """A name is given."""
 
+NAMING: Final = (
+    *("called", "named", "known as", "name ", "alias ", "handle ", "branch ", "owner ", "contact "),
+    *("ich heiße", "m'appelle", "me llamo", "зовут"),
+)
+"""One of these stands in what `NAMES` finds."""
+
 FORBIDDING_HEADING: Final = _any(
     r"no|not|never|avoid|don'?ts?|cannot|can't|mustn't|forbidden|prohibited|banned|off[- ]limits"
     r"|without|niemals|nicht|verboten|jamais|interdit|nunca|prohibido|нельзя|никогда"

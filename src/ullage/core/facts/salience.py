@@ -304,18 +304,20 @@ def _read_message(message: Message, table: WordTable) -> _Turn:
 
 
 def _list_words(author: Author, segments: Iterable[Segment], table: WordTable) -> _Turn:
-    words: set[str] = set()
     own: set[str] = set()
+    others: set[str] = set()
     small: set[str] = set()
     pairs: set[tuple[str, str]] = set()
     for segment in segments:
         lower = table.fold_all(segment.words)
-        words.update(lower)
         if segment.origin == "typed" and author != "tool":
             own.update(lower)
             small.update(filter(str.islower, segment.words))
             pairs.update(pairwise(lower))
-    return tuple(words), tuple(own), tuple(small), tuple(pairs)
+        else:
+            others.update(lower)
+    mine = tuple(own)
+    return (*mine, *others.difference(own)) if others else mine, mine, tuple(small), tuple(pairs)
 
 
 _KEY: Final = FINDING + "vocabulary"

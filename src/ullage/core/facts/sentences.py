@@ -255,6 +255,12 @@ _OTHER_SIGN: Final = re.compile(r"[@=:-]")
 SIGNED: Final = re.compile(r"[@=.:-](?:(?<=[@=])|(?<=[.-])[\w-]|(?<=:)//)")
 """One of these signs is in all that `STRONG` finds but for a `HASH`, which has a digit."""
 
+BARE: Final = re.compile(
+    r"\.(?:com|org|net|io|dev|local|internal|cloud|ai|app|de|eu|example|test)\b"
+    r"|[a-fA-F]{8}-[a-fA-F]{4}-"
+)
+"""One of these is in what `STRONG` finds where no digit is, no `@`, no `=` and no `://`."""
+
 _NUMBER: Final = re.compile(r"(?<![\w/.#-])[$€£#]?\d[\d,._]{0,18}\d%?(?![\w/]|-\w)")
 _LARGE: Final = re.compile(r"(?<![\w/.#-])[$€£#]?\d[\d,._]{1,18}\d%?(?![\w/]|-\w)")
 
@@ -336,7 +342,8 @@ def _value(sentence: str, lower: str, *, user: bool, asked: bool) -> Judged | No
     if found is None and not asked:
         found = (_NUMBER if user else _LARGE).search(sentence) if digit else None
         if found is None and user:
-            found = cues.NAMES.search(lower)
+            named = any(map(lower.__contains__, cues.NAMING))
+            found = cues.NAMES.search(lower) if named else None
             if found is None and digit and cues.CHANGES.search(lower):
                 found = _DIGIT.search(lower)
     if found is None:
@@ -349,6 +356,8 @@ def _value(sentence: str, lower: str, *, user: bool, asked: bool) -> Judged | No
 
 def find_strong(sentence: str, *, digit: bool) -> re.Match[str] | None:
     """Return what `STRONG` finds; most sentences have none of its signs."""
+    if not digit and not any(map(sentence.__contains__, ("@", "=", "://"))):
+        return STRONG.search(sentence) if BARE.search(sentence) else None
     if SIGNED.search(sentence):
         return (STRONG if _OTHER_SIGN.search(sentence) else DOTTED).search(sentence)
     return HASH.search(sentence) if digit else None
