@@ -130,8 +130,7 @@ def find_copied(marked: Sequence[str]) -> range:
     start = begun[0].line
     while start > opening and lines[start - 1].strip() and not _ends_lead(lines[start - 1]):
         start -= 1
-    asked = _asks(" ".join(lines[:opening]))
-    if asked and any(trace.kind == "article" for trace in begun):
+    if any(trace.kind == "article" for trace in begun) and _asks(" ".join(lines[:opening])):
         start = _reach_up(lines, start, opening)
     if not _LETTER.isdisjoint(trace.kind for trace in begun) and not _is_signed(lines, back):
         back = len(lines)
@@ -281,7 +280,7 @@ def _find_traces(lines: Sequence[str], opening: int) -> Iterator[Trace]:
         kind, _, least, weight, _ = _SHAPES[shape]
         if len(numbers) >= least:
             yield from (Trace(number, kind, weight) for number in numbers)
-    for find in _FINDERS:
+    for find in _FINDERS if len(lines) > 1 else _FINDERS_OF_LINES:
         yield from find(lines, opening)
 
 
@@ -394,8 +393,6 @@ def is_link(line: str) -> bool:
 
 def _find_echoes(lines: Sequence[str], _: int) -> Iterator[Trace]:
     """Yield lines that come three times, their numbers aside; twice where a colon ends them."""
-    if len(lines) < 2:
-        return
     bare = [_mask(line.strip()) for line in lines]
     often = Counter(line for line in bare if len(line) > 3)
     yield from (Trace(n, "echo", 1) for n, line in enumerate(bare) if often[line] > 2)
@@ -629,3 +626,5 @@ _FINDERS: Final = (
     _find_wrapped,
     _find_article,
 )
+_FINDERS_OF_LINES: Final = (_find_article,)
+"""Those that find something in one line alone."""

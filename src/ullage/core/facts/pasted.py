@@ -97,10 +97,11 @@ def find_pasted(marked: Sequence[str]) -> frozenset[int]:
     made = _find_dump(lines)
     if made < len(lines):
         found.update(range(made, find_return(lines, made, made=True)))
-    timed, turns = _list_timed(lines), _list_turns(lines)
-    for said in filter(None, (timed, turns)):
-        found.update(range(said[0], find_return(lines, said[0])))
+    timed, turns = list[int](), list[int]()
     if len(lines) > 1:  # these take two lines at least
+        timed, turns = _list_timed(lines), _list_turns(lines)
+        for said in filter(None, (timed, turns)):
+            found.update(range(said[0], find_return(lines, said[0])))
         for alike in (_NUMBERED, _GREP, _MARGIN):
             found.update(_span(lines, alike, 2))
         found.update(_find_machine(lines))

@@ -253,6 +253,8 @@ LEAST_WORDS: Final = 2
 
 
 def _has_digit(word: str) -> bool:
+    if word.isascii():
+        return any(map(word.__contains__, "0123456789"))  # a word of data may be long
     return any(map(str.isdigit, word))
 
 
