@@ -223,12 +223,12 @@ def _list_texts(text: str) -> Iterator[str]:
 
 def _list_lines(facts: Facts, mine: Sequence[Valued]) -> Iterator[Candidate]:
     """Yield facts and people's words; a segment that holds a fact stands in its section."""
-    ends = list(accumulate(len(valued.segment.text) + 1 for valued in mine))
-    whole = "\n".join(valued.segment.text for valued in mine)
+    told = [_encode(valued.segment.text) for valued in mine]
+    ends, whole = list(accumulate(len(text) + 1 for text in told)), b"\n".join(told)
     sections: dict[int, str] = {}
     for name, share in CUES.items():
         for place, text in enumerate(getattr(facts, name)):
-            at = whole.find(text) if not text.startswith(LABELS) else -1
+            at = whole.find(_encode(text)) if not text.startswith(LABELS) else -1
             place_of = bisect_right(ends, at) if at >= 0 else _find_rest(mine, text)
             if place_of is not None:
                 sections.setdefault(place_of, name)
@@ -242,6 +242,10 @@ def _list_lines(facts: Facts, mine: Sequence[Valued]) -> Iterator[Candidate]:
         name = sections.get(number, "said")
         share = CUES.get(name, 1.0) * (STALE if number in stale else 1.0)
         yield make_line(valued, name, share)
+
+
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")  # a quarter to search where one has an emoji
 
 
 def is_plain_rule(text: str) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import repeat
 from typing import Final, Literal, NamedTuple
 
 from ullage.core.facts import cues
@@ -96,8 +97,9 @@ def sentences(text: str) -> Iterator[tuple[Place, str]]:
         fenced = fenced != fence
         item = None if fenced or fence else _ITEM.match(line)
         if fenced or fence or item is not None or not line.strip():
-            yield from _split("prose", held)
-            held = ""
+            if held:
+                yield from _split("prose", held)
+                held = ""
             if item is not None:
                 yield from _split_item(place, lead, line[item.end() :])
         elif not line.rstrip().endswith(_CODE_END) and not _DATA.match(line):
@@ -393,7 +395,7 @@ _COPULA: Final = frozenset(("is", "are", "=", "was", "lives", "heißt", "est", "
 def profile(sentence: str) -> Profile:
     """Return what a sentence is about; the same for the same sentence."""
     lower = normalise_sentence(sentence)
-    tokens = [t for t in (t.strip(".:-*_") for t in _TOKEN.findall(lower)) if t]
+    tokens = list(filter(None, map(str.strip, _TOKEN.findall(lower), repeat(".:-*_"))))
     named = [t for t in tokens if not t.isalpha() and _IS_NAMED.search(t)]
     numbers = list(filter(_IS_NUMBER.fullmatch, named))
     prohibits = rules_out(lower)
@@ -402,7 +404,7 @@ def profile(sentence: str) -> Profile:
     changes = cues.CHANGES.search(lower) is not None
     return Profile(
         values=values,
-        words=frozenset(map(_stem, plain)),
+        words=frozenset([_stem(t) if t[-1] in "gds" else t for t in plain]),
         key="" if prohibits else _key(tokens, numbers, plain),
         subject=_subject(tokens),
         dropped=_find_dropped(lower) if any(map(lower.__contains__, _DROPPING)) else _NONE,
@@ -442,14 +444,16 @@ def _key(tokens: list[str], numbers: list[str], plain: list[str]) -> str:
 
 def _subject(tokens: list[str]) -> str:
     """Return what stands before the verb of "X is Y"; "" where that is no short name."""
-    at = next((i for i, t in enumerate(tokens[:8]) if t in _COPULA), 0)
+    if _COPULA.isdisjoint(tokens[:8]):
+        return ""
+    at = next(i for i, t in enumerate(tokens) if t in _COPULA)
     words = [t for t in tokens[:at] if t not in cues.STOP]
     return " ".join(words) if words and len(tokens) - at <= 6 else ""
 
 
 def _stem(word: str) -> str:
-    """Return a word without its commonest endings, so that "deploys" meets "deploy"."""
-    for ending in ("ing", "ed", "es", "s") if word[-1] in "gds" else ():
+    """Return a word on g, d or s without its commonest endings: "deploys" meets "deploy"."""
+    for ending in ("ing", "ed", "es", "s"):
         if word.endswith(ending) and len(word) - len(ending) >= 3:
             return word[: -len(ending)]
     return word
