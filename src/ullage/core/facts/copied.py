@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from ullage.core.facts import cues
@@ -20,6 +19,7 @@ from ullage.core.facts.handwriting import SENTENCE, find_minded
 from ullage.core.facts.layout import find_headings, find_titles, wants
 from ullage.core.facts.patterns import BeyondAscii, has_digit
 from ullage.core.facts.sentences import rule
+from ullage.core.facts.shapes import FIELD, NUMBER, SHAPES, SPOKEN, list_shapes
 
 PROOF: Final = 2
 """What traces must weigh behind somebody's own first words."""
@@ -52,56 +52,18 @@ class Trace(NamedTuple):
     weight: int
 
 
-_MONTH: Final = r"[^\W\d_]{3,10}\.?"
-_DAY: Final = (
-    rf"(?:\d{{4}}[-/.]\d\d?[-/.]\d\d?|\d\d?[./]\d\d?[./]\d{{2,4}}|\d\d?\.? {_MONTH} \d{{4}}"
-    rf"|{_MONTH} \d\d?(?:st|nd|rd|th)?,? \d{{4}}|\d{{4}}年\d\d?月\d\d?日)"
-)
-_CLOCK: Final = r"\d\d?:\d\d(?::\d\d)?(?:[,.]\d{1,6})?(?: ?[AaPp]\.?[Mm]\b\.?)?"
-_WHEN: Final = rf"(?:{_DAY}[,T ]{{0,3}}{_CLOCK}|{_CLOCK}|{_DAY})"
-_STAMP: Final = re.compile(
-    rf"[^\w\n]{{0,3}}(?:{_DAY}[,T ]{{0,3}}(?:{_CLOCK})?|{_CLOCK})(?:\W{{1,4}}|$)"
-    rf"|(?:[^\s]{{1,24}}\s{{1,4}}){{0,5}}?[^\s\d]{{0,3}}{_WHEN}(?:[\u2013-]{_CLOCK})?[)\]]?\s*$"
-)
-"""A line that a time opens, or one of few words that a time closes, and no end of a sentence."""
-
 _STOPS: Final = tuple(".!?:;,…。\uff01\uff1f\uff1a\uff1b\uff0c、")
 _QUESTIONS: Final = ("?", "\uff1f")
 _CLOSERS: Final = "\"')]»”\u2019*_ "
 _ITEM: Final = re.compile(r"\s{0,12}(?:[-*+•\u2013☐✓]|\d{1,3}[.)]|\(\d{1,3}\)|[A-Za-z][.)])\s")
-_FIELD: Final = re.compile(r"\s{0,3}[^\s:\uff1a|][^:\uff1a|\n]{0,30}(?::\s+|\uff1a)\S")
 _UNSPACED: Final = BeyondAscii(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0eff]")
-_COUNT: Final = re.compile(r"\s{0,3}[^\w\n]{0,3}\d[\d.,:]{0,11} ?[kKmM%]?[^\w\n]{0,3}$")
-_SIGN: Final = re.compile(r"\s{0,3}(?::[a-z0-9_+-]{1,30}:|[^\w\s]{1,4} ?\d{1,5})\s*$")
-_HANDLE: Final = re.compile(r"\s{0,3}@[\w.-]{1,40}\s*$")
-_COLUMNS: Final = re.compile(r"\S {4,100}\S")
-_INSET: Final = re.compile(r" {3,24}[^\s\-*+•\d]")
-_BROKEN: Final = re.compile(r"[^\n]{20,200}[^\W\d_]{2}[-\u00ad\u2010]\s*$")
 _BRACKETED: Final = re.compile(r"\s{0,3}[\[【<]{1,2}([^\W\d_][^\]】>\n]{1,60})[\]】>]{1,2}")
-_SECTION: Final = re.compile(
-    r"\s{0,3}(?:§ ?\d{1,4}[a-z]?|\d{1,3}(?:\.\d{1,3}){1,4}\.?)\s+[^\W\d_]{3}"
-)
-_IMPRINT: Final = re.compile(
-    r"©|\[page \d|\bpage \d{1,4} (?:of|/)|\bseite \d{1,4} von|^[-\u2013~—] ?\d{1,4} ?[-\u2013~—]$",
-    re.IGNORECASE,
-)
-_NOTED: Final = re.compile(
-    r"[^\W_]{2}[.,)]?\[(?:\d{1,3}|[a-z]|[a-z]{4,12}(?: [a-z]{4,12})?)\](?![\w(=])"
-)
 _LINK: Final = re.compile(r"\s{0,3}(?:https?://\S{4,400}|\S{4,120} \u203a \S[^\n]{0,120})\s*$")
-_SPOKEN: Final = re.compile(r"[\"“„«][^\"“”„«»\n]{20,400}[\"”“»]")
 _QUOTED_LONG: Final = re.compile(r"\"[^\"\n]{20,4000}\"|[“„«][^“”„«»]{20,4000}[”“»]")
 _STOP_WITHIN: Final = re.compile(r"[.!?][\"'”»)]? |[\u3002\uff01\uff1f]")
 _GREETING: Final = re.compile(r"\s{0,3}[^\W\d_a-z][^\n.:;?()]{1,44}[,\uff0c、]\s*$")
 _CALL: Final = re.compile(r"\s{0,3}[^\W\d_a-z][^\n.:;?(),]{1,44}[!\uff01]\s*$")
 _NUMBERED: Final = re.compile(r"\s{0,3}\d{1,3}\.\s")
-_NUMBER: Final = re.compile(r"\d+")
-_AGO: Final = re.compile(
-    r"\b\d{1,3} ?[a-z]{1,8} ago\b[^.!?\n]{0,60}$|^(?:vor|il y a|hace) \d{1,3} \w{3,10}\s*$"
-    r"|\d{1,3} \w{3,10} назад\s*$|\d{1,3} ?(?:分钟?|小时|天|日|時間|か月)前\s*$",
-    re.IGNORECASE,
-)
-_BARS: Final = re.compile(r"[^|\n]{1,120}\S [|·•] \S[^|·•\n]{0,80}\S [|·•] \S")
 _LATIN: Final = re.compile(r"[A-Za-z\u00c0-\u024f]")
 _OTHER: Final = BeyondAscii(r"[\u0370-\u1fff\u3040-\ud7af\uf900-\ufaff]")
 _STANDING: Final = re.compile(r"[^\n]{44,110}[^\s.!?:;…。\uff01\uff1f]\s*$")
@@ -217,7 +179,7 @@ def find_return(lines: Sequence[str], start: int, *, made: bool = False) -> int:
     told = " ".join(lines[first:last])
     if first <= start or not any(map(str.strip, lines[:start])) or len(told) > BACK_MOST:
         return len(lines)
-    if any(map(_FIELD.match, lines[first:last])) or any(_find_traces(lines[first:last], 0)):
+    if any(map(FIELD.match, lines[first:last])) or any(_find_traces(lines[first:last], 0)):
         return len(lines)
     turns = turns_back(told) or (made and _rules(told))
     return first if turns else len(lines)
@@ -274,94 +236,14 @@ def find_last(lines: Sequence[str], start: int) -> tuple[int, int]:
 def _find_traces(lines: Sequence[str], opening: int) -> Iterator[Trace]:
     found: dict[int, list[int]] = {}
     for number, line in enumerate(lines):
-        for shape in _list_shapes(line):
+        for shape in list_shapes(line):
             found.setdefault(shape, []).append(number)
     for shape, numbers in found.items():
-        kind, _, least, weight, _ = _SHAPES[shape]
+        kind, _, least, weight, _ = SHAPES[shape]
         if len(numbers) >= least:
             yield from (Trace(number, kind, weight) for number in numbers)
     for find in _FINDERS if len(lines) > 1 else _FINDERS_OF_LINES:
         yield from find(lines, opening)
-
-
-def _is_stamp(line: str) -> bool:
-    return not line.rstrip().endswith((".", "!", "?")) and _STAMP.match(line) is not None
-
-
-def _is_stamp_alone(line: str) -> bool:
-    return _is_stamp(line) and _FIELD.match(line) is None
-
-
-def _is_imprint(line: str) -> bool:
-    if line.isascii() and not line.startswith(("-", "~")):
-        lower = line.lower()
-        if "page" not in lower and "seite" not in lower:
-            return False
-    return _IMPRINT.search(line) is not None
-
-
-def _is_aged(line: str) -> bool:
-    if line.isascii():
-        lower = line.lower()
-        if " ago" not in lower and not lower.startswith(("vor", "il", "hace")):
-            return False
-    return _AGO.search(line) is not None
-
-
-_DIGIT: Final = ("",)
-"""Needs a digit, of any script."""
-
-_SHAPES: Final[tuple[tuple[str, Callable[[str], object], int, int, tuple[str, ...]], ...]] = (
-    ("stamp", _is_stamp, 1, 1, _DIGIT),
-    ("stamps", _is_stamp_alone, 2, 1, _DIGIT),
-    ("count", _COUNT.match, 1, 2, _DIGIT),
-    ("sign", _SIGN.match, 1, 1, (*_DIGIT, ":")),
-    ("handle", _HANDLE.match, 1, 2, ("@",)),
-    ("columns", _COLUMNS.search, 1, 2, ("    ",)),
-    ("inset", _INSET.match, 3, 1, ("   ",)),
-    ("broken", _BROKEN.match, 1, 1, ("-", "\u00ad", "\u2010")),
-    ("section", _SECTION.match, 1, 1, _DIGIT),
-    ("sections", _SECTION.match, 3, 1, _DIGIT),
-    ("imprint", _is_imprint, 1, 1, (*_DIGIT, "©")),
-    ("note", _NOTED.search, 1, 1, ("[",)),
-    ("notes", _NOTED.search, 2, 1, ("[",)),
-    ("speech", _SPOKEN.search, 1, 1, ('"', "“", "„", "«")),
-    ("fields", _FIELD.match, 4, 1, (":", "\uff1a")),
-    ("ago", _is_aged, 1, 1, _DIGIT),
-    ("bars", _BARS.match, 1, 1, ("|", "·", "•")),
-)
-"""What each kind of line looks like, how many there must be, and what the kind weighs. Last, what
-stands in every such line: most lines have none of it, and no pattern is tried."""
-
-
-def _list_shapes(line: str) -> tuple[int, ...]:
-    """Return the shapes of a line, by their places in the table."""
-    return _list_kept(line) if len(line) <= LINE_KEPT else _match_shapes(line)
-
-
-LINE_KEPT: Final = 500
-"""Characters of a line up to which its shapes are kept."""
-
-
-@lru_cache(maxsize=4_096)  # the lines of a text are looked at up to three times
-def _list_kept(line: str) -> tuple[int, ...]:
-    return _match_shapes(line)
-
-
-def _match_shapes(line: str) -> tuple[int, ...]:
-    places = set(_OF_DIGITS) if has_digit(line) else set[int]()
-    for part, found in _OF_PARTS:
-        if part in line:
-            places.update(found)
-    return tuple(place for place in places if _SHAPES[place][1](line))
-
-
-_OF_DIGITS: Final = tuple(n for n, shape in enumerate(_SHAPES) if "" in shape[-1])
-_OF_PARTS: Final = tuple(
-    (part, tuple(n for n, shape in enumerate(_SHAPES) if part in shape[-1]))
-    for part in dict.fromkeys(part for shape in _SHAPES for part in shape[-1] if part)
-)
-"""The shapes that need a digit, and those that need a part: each part is looked for once."""
 
 
 def _find_announced(lines: Sequence[str], opening: int) -> Iterator[Trace]:
@@ -402,11 +284,11 @@ def _find_echoes(lines: Sequence[str], _: int) -> Iterator[Trace]:
 
 def _mask(line: str) -> str:
     """Return a line with each number masked; most have none."""
-    return _NUMBER.sub("#", line) if has_digit(line) else line
+    return NUMBER.sub("#", line) if has_digit(line) else line
 
 
 def _is_listed(line: str) -> bool:
-    return _ITEM.match(line) is not None or _FIELD.match(line) is not None
+    return _ITEM.match(line) is not None or FIELD.match(line) is not None
 
 
 def _find_letter(lines: Sequence[str], opening: int) -> Iterator[Trace]:
@@ -499,14 +381,14 @@ def _find_furniture(lines: Sequence[str], opening: int) -> Iterator[Trace]:
     yield Trace(found[0], "furniture", 1)
     if len(found) >= 6 and sum(len(lines[n].split()) <= 2 for n in found) >= 3:
         yield Trace(found[0], "much furniture", 1)
-    if sum(_NUMBER.search(lines[n]) is not None for n in found) >= 2:
+    if sum(NUMBER.search(lines[n]) is not None for n in found) >= 2:
         yield Trace(found[0], "numbered furniture", 1)
 
 
 def _find_labels(lines: Sequence[str], _: int) -> Iterator[Trace]:
     """Yield lines that begin with a label in brackets that comes again, its numbers aside."""
     heads = [
-        (number, _NUMBER.sub("#", mark[1]))
+        (number, NUMBER.sub("#", mark[1]))
         for number, line in enumerate(lines)
         if (mark := _BRACKETED.match(line))
     ]
@@ -578,7 +460,7 @@ def _measure(line: str) -> int:
 
 def _is_impersonal(line: str, *, may_address: bool) -> bool:
     """Tell whether a line has no word of a writer, and none to a reader unless it may."""
-    told = _SPOKEN.sub("", line).lower()
+    told = SPOKEN.sub("", line).lower()
     if cues.SPEAKERS.search(told) or cues.SPEAKERS_UNSPACED.search(told):
         return False
     return may_address or not (cues.ADDRESSED.search(told) or cues.ADDRESSED_UNSPACED.search(told))

@@ -1,0 +1,133 @@
+"""What a line looks like that another hand left: times, counts, columns, labels, words of pages.
+
+A pattern is tried where what stands in each such line is found. What the shapes of the lines of a
+text prove together is not known here (`copied`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final
+
+from ullage.core.facts.patterns import has_digit
+
+_MONTH: Final = r"[^\W\d_]{3,10}\.?"
+_DAY: Final = (
+    rf"(?:\d{{4}}[-/.]\d\d?[-/.]\d\d?|\d\d?[./]\d\d?[./]\d{{2,4}}|\d\d?\.? {_MONTH} \d{{4}}"
+    rf"|{_MONTH} \d\d?(?:st|nd|rd|th)?,? \d{{4}}|\d{{4}}年\d\d?月\d\d?日)"
+)
+_CLOCK: Final = r"\d\d?:\d\d(?::\d\d)?(?:[,.]\d{1,6})?(?: ?[AaPp]\.?[Mm]\b\.?)?"
+_WHEN: Final = rf"(?:{_DAY}[,T ]{{0,3}}{_CLOCK}|{_CLOCK}|{_DAY})"
+_STAMP: Final = re.compile(
+    rf"[^\w\n]{{0,3}}(?:{_DAY}[,T ]{{0,3}}(?:{_CLOCK})?|{_CLOCK})(?:\W{{1,4}}|$)"
+    rf"|(?:[^\s]{{1,24}}\s{{1,4}}){{0,5}}?[^\s\d]{{0,3}}{_WHEN}(?:[\u2013-]{_CLOCK})?[)\]]?\s*$"
+)
+"""A line that a time opens, or one of few words that a time closes, and no end of a sentence."""
+
+FIELD: Final = re.compile(r"\s{0,3}[^\s:\uff1a|][^:\uff1a|\n]{0,30}(?::\s+|\uff1a)\S")
+_COUNT: Final = re.compile(r"\s{0,3}[^\w\n]{0,3}\d[\d.,:]{0,11} ?[kKmM%]?[^\w\n]{0,3}$")
+_SIGN: Final = re.compile(r"\s{0,3}(?::[a-z0-9_+-]{1,30}:|[^\w\s]{1,4} ?\d{1,5})\s*$")
+_HANDLE: Final = re.compile(r"\s{0,3}@[\w.-]{1,40}\s*$")
+_COLUMNS: Final = re.compile(r"\S {4,100}\S")
+_INSET: Final = re.compile(r" {3,24}[^\s\-*+•\d]")
+_BROKEN: Final = re.compile(r"[^\n]{20,200}[^\W\d_]{2}[-\u00ad\u2010]\s*$")
+_SECTION: Final = re.compile(
+    r"\s{0,3}(?:§ ?\d{1,4}[a-z]?|\d{1,3}(?:\.\d{1,3}){1,4}\.?)\s+[^\W\d_]{3}"
+)
+_IMPRINT: Final = re.compile(
+    r"©|\[page \d|\bpage \d{1,4} (?:of|/)|\bseite \d{1,4} von|^[-\u2013~—] ?\d{1,4} ?[-\u2013~—]$",
+    re.IGNORECASE,
+)
+_NOTED: Final = re.compile(
+    r"[^\W_]{2}[.,)]?\[(?:\d{1,3}|[a-z]|[a-z]{4,12}(?: [a-z]{4,12})?)\](?![\w(=])"
+)
+SPOKEN: Final = re.compile(r"[\"“„«][^\"“”„«»\n]{20,400}[\"”“»]")
+NUMBER: Final = re.compile(r"\d+")
+_AGO: Final = re.compile(
+    r"\b\d{1,3} ?[a-z]{1,8} ago\b[^.!?\n]{0,60}$|^(?:vor|il y a|hace) \d{1,3} \w{3,10}\s*$"
+    r"|\d{1,3} \w{3,10} назад\s*$|\d{1,3} ?(?:分钟?|小时|天|日|時間|か月)前\s*$",
+    re.IGNORECASE,
+)
+_BARS: Final = re.compile(r"[^|\n]{1,120}\S [|·•] \S[^|·•\n]{0,80}\S [|·•] \S")
+
+
+def _is_stamp(line: str) -> bool:
+    return not line.rstrip().endswith((".", "!", "?")) and _STAMP.match(line) is not None
+
+
+def _is_stamp_alone(line: str) -> bool:
+    return _is_stamp(line) and FIELD.match(line) is None
+
+
+def _is_imprint(line: str) -> bool:
+    if line.isascii() and not line.startswith(("-", "~")):
+        lower = line.lower()
+        if "page" not in lower and "seite" not in lower:
+            return False
+    return _IMPRINT.search(line) is not None
+
+
+def _is_aged(line: str) -> bool:
+    if line.isascii():
+        lower = line.lower()
+        if " ago" not in lower and not lower.startswith(("vor", "il", "hace")):
+            return False
+    return _AGO.search(line) is not None
+
+
+_DIGIT: Final = ("",)
+"""Needs a digit, of any script."""
+
+SHAPES: Final[tuple[tuple[str, Callable[[str], object], int, int, tuple[str, ...]], ...]] = (
+    ("stamp", _is_stamp, 1, 1, _DIGIT),
+    ("stamps", _is_stamp_alone, 2, 1, _DIGIT),
+    ("count", _COUNT.match, 1, 2, _DIGIT),
+    ("sign", _SIGN.match, 1, 1, (*_DIGIT, ":")),
+    ("handle", _HANDLE.match, 1, 2, ("@",)),
+    ("columns", _COLUMNS.search, 1, 2, ("    ",)),
+    ("inset", _INSET.match, 3, 1, ("   ",)),
+    ("broken", _BROKEN.match, 1, 1, ("-", "\u00ad", "\u2010")),
+    ("section", _SECTION.match, 1, 1, _DIGIT),
+    ("sections", _SECTION.match, 3, 1, _DIGIT),
+    ("imprint", _is_imprint, 1, 1, (*_DIGIT, "©")),
+    ("note", _NOTED.search, 1, 1, ("[",)),
+    ("notes", _NOTED.search, 2, 1, ("[",)),
+    ("speech", SPOKEN.search, 1, 1, ('"', "“", "„", "«")),
+    ("fields", FIELD.match, 4, 1, (":", "\uff1a")),
+    ("ago", _is_aged, 1, 1, _DIGIT),
+    ("bars", _BARS.match, 1, 1, ("|", "·", "•")),
+)
+"""What each kind of line looks like, how many there must be, and what the kind weighs. Last, what
+stands in every such line: most lines have none of it, and no pattern is tried."""
+
+
+def list_shapes(line: str) -> tuple[int, ...]:
+    """Return the shapes of a line, by their places in the table."""
+    return _list_kept(line) if len(line) <= LINE_KEPT else _match_shapes(line)
+
+
+LINE_KEPT: Final = 500
+"""Characters of a line up to which its shapes are kept."""
+
+
+@lru_cache(maxsize=4_096)  # the lines of a text are looked at up to three times
+def _list_kept(line: str) -> tuple[int, ...]:
+    return _match_shapes(line)
+
+
+def _match_shapes(line: str) -> tuple[int, ...]:
+    places = set(_OF_DIGITS) if has_digit(line) else set[int]()
+    for part, found in _OF_PARTS:
+        if part in line:
+            places.update(found)
+    return tuple(place for place in places if SHAPES[place][1](line))
+
+
+_OF_DIGITS: Final = tuple(n for n, shape in enumerate(SHAPES) if "" in shape[-1])
+_OF_PARTS: Final = tuple(
+    (part, tuple(n for n, shape in enumerate(SHAPES) if part in shape[-1]))
+    for part in dict.fromkeys(part for shape in SHAPES for part in shape[-1] if part)
+)
+"""The shapes that need a digit, and those that need a part: each part is looked for once."""
