@@ -10,7 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ullage.core.facts import cues, grading, sentences
-from ullage.core.facts.patterns import BeyondAscii, group_branches, split_at, split_branches
+from ullage.core.facts.patterns import (
+    BeyondAscii,
+    group_branches,
+    has_digit,
+    split_at,
+    split_branches,
+)
 
 BRANCHES: Final = (
     "must(?:n't| not)",
@@ -73,7 +79,15 @@ def test_what_is_looked_for_first_is_in_all_that_is_found(name: str, data: st.Da
     assert first.search(text) is not None
 
 
-PARTS = [(pattern, parts) for pattern, _, parts in grading.WORTH]
+PARTS = [
+    *((pattern, parts) for pattern, _, parts in grading.WORTH),
+    (cues.NAMES, cues.NAMING),
+]
+
+
+@given(text=st.text(max_size=12) | st.text(alphabet="a1²٣一", max_size=4))
+def test_a_text_has_a_digit_where_a_pattern_finds_one(text: str) -> None:
+    assert has_digit(text) == (re.search(r"\d", text) is not None)
 
 
 @pytest.mark.parametrize(("pattern", "parts"), PARTS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ullage.core.facts.sentences import (
@@ -312,3 +312,22 @@ def test_what_somebody_else_says_in_quotation_marks_is_no_rule_of_the_user(told:
 )
 def test_a_rule_that_quotes_words_is_one(told: str) -> None:
     assert rule("prose", told)
+
+
+WORDS = (
+    "the port is 8080 9090 not from no longer now instead use tabs spaces never may again host "
+    "db1 db2 must stay rather than was x"
+)
+SAID = st.lists(st.sampled_from(WORDS.split()), max_size=8).map(" ".join)
+
+
+@settings(max_examples=300, deadline=None)
+@given(new=SAID, old=SAID)
+def test_a_sentence_takes_the_place_of_one_that_it_has_something_in_common_with(
+    new: str, old: str
+) -> None:
+    mine, yours = profile(new), profile(old)
+    if supersedes(mine, yours):
+        shared = mine.words & yours.words or (mine.values | mine.dropped) & yours.values
+        alike = {mine.key, mine.subject} & {yours.key, yours.subject} - {""}
+        assert shared or alike

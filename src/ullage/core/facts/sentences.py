@@ -235,21 +235,29 @@ _SPEECH: Final = re.compile(
 other mark in another sentence. By Unicode: U+201C to U+201E, U+00AB, U+00BB, U+300C to U+300F."""
 
 _NAMED: Final = re.compile(r"\w[/._-]\w|\d|`")
-STRONG: Final = re.compile(
-    r"\b(?:https?://[^\s<>\"']{4,160}|[\w.+-]{1,64}@[\w-]{1,63}\.[\w.-]{2,63}"
-    r"|[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F-]{4,27}"
+_VALUE: Final = (
+    r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F-]{4,27}"
     r"|(?=[a-f]{0,39}\d)(?=\d{0,39}[a-f])[0-9a-f]{7,40}"
     r"|[A-Z][A-Z0-9]{1,9}-\d{1,9}|\d{1,3}(?:\.\d{1,3}){3}(?::\d{2,5})?"
     r"|[a-z0-9][a-z0-9-]{0,62}(?:\.[a-z0-9-]{1,62}){1,4}:\d{2,5}|v?\d{1,6}\.\d{1,6}\.\d{1,6}"
-    r"|\d{4}-\d\d-\d\d|[A-Za-z_][\w.]{1,40}=[\w./:@+-]{1,80}|(?:[a-z0-9-]{1,62}\.){1,4}"
-    r"(?:com|org|net|io|dev|local|internal|cloud|ai|app|de|eu|example|test))\b"
+    r"|\d{4}-\d\d-\d\d"
 )
+_DOMAIN: Final = (
+    r"(?:[a-z0-9-]{1,62}\.){1,4}"
+    r"(?:com|org|net|io|dev|local|internal|cloud|ai|app|de|eu|example|test)"
+)
+STRONG: Final = re.compile(
+    r"\b(?:https?://[^\s<>\"']{4,160}|[\w.+-]{1,64}@[\w-]{1,63}\.[\w.-]{2,63}"
+    rf"|{_VALUE}|[A-Za-z_][\w.]{{1,40}}=[\w./:@+-]{{1,80}}|{_DOMAIN})\b"
+)
+_PLAIN: Final = re.compile(rf"\b(?:{_VALUE}|{_DOMAIN})\b")
+"""What `STRONG` finds where no `@`, no `=` and no `://` stands."""
+
 HASH: Final = re.compile(r"\b(?=[a-f]{0,39}\d)(?=\d{0,39}[a-f])[0-9a-f]{7,40}\b")
 _DIGIT: Final = re.compile(r"\d")
 DOTTED: Final = re.compile(
     r"\b(?:(?=[a-f]{0,39}\d)(?=\d{0,39}[a-f])[0-9a-f]{7,40}|\d{1,3}(?:\.\d{1,3}){3}"
-    r"|v?\d{1,6}\.\d{1,6}\.\d{1,6}|(?:[a-z0-9-]{1,62}\.){1,4}"
-    r"(?:com|org|net|io|dev|local|internal|cloud|ai|app|de|eu|example|test))\b"
+    rf"|v?\d{{1,6}}\.\d{{1,6}}\.\d{{1,6}}|{_DOMAIN})\b"
 )
 """What `STRONG` finds where none of the other signs stands."""
 
@@ -257,7 +265,7 @@ _OTHER_SIGN: Final = re.compile(r"[@=:-]")
 SIGNED: Final = re.compile(r"[@=.:-](?:(?<=[@=])|(?<=[.-])[\w-]|(?<=:)//)")
 """One of these signs is in all that `STRONG` finds but for a `HASH`, which has a digit."""
 
-BARE: Final = re.compile(
+_BARE: Final = re.compile(
     r"\.(?:com|org|net|io|dev|local|internal|cloud|ai|app|de|eu|example|test)\b"
     r"|[a-fA-F]{8}-[a-fA-F]{4}-"
 )
@@ -358,10 +366,12 @@ def _value(sentence: str, lower: str, *, user: bool, asked: bool) -> Judged | No
 
 def find_strong(sentence: str, *, digit: bool) -> re.Match[str] | None:
     """Return what `STRONG` finds; most sentences have none of its signs."""
-    if not digit and not any(map(sentence.__contains__, ("@", "=", "://"))):
-        return STRONG.search(sentence) if BARE.search(sentence) else None
+    plain = not any(map(sentence.__contains__, ("@", "=", "://")))
+    if plain and not digit:
+        return _PLAIN.search(sentence) if _BARE.search(sentence) else None
     if SIGNED.search(sentence):
-        return (STRONG if _OTHER_SIGN.search(sentence) else DOTTED).search(sentence)
+        strong = _PLAIN if plain else STRONG
+        return (strong if _OTHER_SIGN.search(sentence) else DOTTED).search(sentence)
     return HASH.search(sentence) if digit else None
 
 
