@@ -266,8 +266,8 @@ SIGNED: Final = re.compile(r"[@=.:-](?:(?<=[@=])|(?<=[.-])[\w-]|(?<=:)//)")
 """One of these signs is in all that `STRONG` finds but for a `HASH`, which has a digit."""
 
 _BARE: Final = re.compile(
-    r"\.(?:com|org|net|io|dev|local|internal|cloud|ai|app|de|eu|example|test)\b"
-    r"|[a-fA-F]{8}-[a-fA-F]{4}-"
+    r"[.-](?:(?<=-)[a-fA-F]{4}-"
+    r"|(?<=\.)(?:com|org|net|io|dev|local|internal|cloud|ai|app|de|eu|example|test)\b)"
 )
 """One of these is in what `STRONG` finds where no digit is, no `@`, no `=` and no `://`."""
 
