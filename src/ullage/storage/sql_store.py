@@ -170,7 +170,7 @@ SHARED: Final = Statements(
     """,
     expire="""
         DELETE FROM {table} WHERE id IN (
-            SELECT id FROM {table} WHERE kind = :kind AND used <= :before
+            SELECT id FROM {table} WHERE {any_kind} = :kind AND used <= :before
             AND turn <> (SELECT max(turn) FROM {table} WHERE kind = :kind) {unlocked})
     """,
     bound="""
@@ -212,13 +212,17 @@ SHARED: Final = Statements(
 """The statements of every engine: it fills in the names in braces; parameters are `:name`."""
 
 
-def make_statements(*, first: str, table: str, next_turn: str, unlocked: str = "") -> Statements:
+def make_statements(
+    *, first: str, table: str, next_turn: str, unlocked: str = "", any_kind: str = "kind"
+) -> Statements:
     """Return the statements of an engine, their parameters written `:name`.
 
     `first` is its query for the first of many names, `next_turn` an expression for a turn newer
     than all others of `:kind`, and `unlocked` the clause that leaves out rows that another holds.
+    `any_kind` is the kind of a row where its time of use is what finds it.
     """
     parts = {"table": table, "next_turn": next_turn, "unlocked": unlocked, "first": first}
+    parts["any_kind"] = any_kind
     return Statements(*(sql.format(**parts, same_name=_SAME_NAME) for sql in astuple(SHARED)))
 
 
