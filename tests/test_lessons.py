@@ -190,3 +190,16 @@ def test_a_lesson_of_another_process_changes_how_a_model_is_counted() -> None:
     assert hearer.meter(AT).scale == before
     hearer.hear_lesson(AT.own_key, teller.lessons.find(AT.own_key))
     assert hearer.meter(AT).scale == before, "it was learned before that"
+
+
+def test_what_was_worked_out_before_is_taken_where_nothing_was_taught_meanwhile() -> None:
+    one, other = Lessons(None, lambda: 1.0), Lessons(None, lambda: 1.0)
+    for known in (one, other):
+        known.learn(KEY, FIRST)
+    held = one.find(KEY).calibration
+    one.learn(KEY, SECOND)
+    after = one.find(KEY).calibration
+    other.learn(KEY, SECOND, (other.find(KEY).calibration, after))
+    assert other.find(KEY).calibration is after
+    other.learn(KEY, SECOND, (held, held))  # of what is not known any more
+    assert other.find(KEY).calibration not in (held, after)

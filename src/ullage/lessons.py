@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ullage.core.dialects.families import Law
-    from ullage.core.tokens.calibration import ReportedSize
+    from ullage.core.tokens.calibration import ReportedSize, Taught
 
 FILE: Final = "counting.json"
 VERSION: Final = 1
@@ -68,12 +68,17 @@ class Lessons:
                 self._keep(key, known)
         return known
 
-    def learn(self, key: str, reading: ReportedSize) -> None:
-        """Calibrate by one report; one that cannot be true changes nothing."""
+    def learn(self, key: str, reading: ReportedSize, worked_out: Taught | None = None) -> None:
+        """Calibrate by one report; one that cannot be true changes nothing.
+
+        What it teaches was `worked_out` before, unless another one taught something meanwhile.
+        """
         before = self.find(key)
         with self._lock:
             held = self._known.get(key, before)
-            taught = learn(held.calibration, reading)
+            before_it, taught = worked_out or (None, None)
+            if worked_out is None or before_it is not held.calibration:
+                taught = learn(held.calibration, reading)
             self._keep(key, replace(held, calibration=taught, at=self._now()))
             is_news = taught is not None and self._is_news(key, taught)
             if is_news:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ullage.core.guard.learned import Learned
     from ullage.core.messages.size import Size
     from ullage.core.messages.transcript import Codec, DialectName, Message, Transcript
-    from ullage.core.tokens.calibration import Calibration, ReportedSize
+    from ullage.core.tokens.calibration import Calibration, ReportedSize, Taught
     from ullage.core.tokens.counting import Measure, Meter
     from ullage.counters import Vocabulary
     from ullage.storage import Store
@@ -324,9 +324,11 @@ class Runtime(Unpicklable):
         """Return the meter of a model that is named alone; one look-up after the first."""
         return self._plain.get((model, dialects.DEFAULT)) or self.meter(Question(model))
 
-    def learn(self, question: Question, reading: ReportedSize) -> None:
-        """Calibrate by one report; one that cannot be true is left out."""
-        self.lessons.learn(question.own_key, reading)
+    def learn(
+        self, question: Question, reading: ReportedSize, worked_out: Taught | None = None
+    ) -> None:
+        """Calibrate by one report, as `Lessons.learn`; one that cannot be true is left out."""
+        self.lessons.learn(question.own_key, reading, worked_out)
         self._plain.clear()
 
     def server_count(

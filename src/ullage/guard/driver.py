@@ -326,7 +326,7 @@ class Driver:
     def _learn_limits(self, seen: Observation) -> None:
         """Learn what a response says of its model and of the window."""
         if seen.reading is not None:
-            self.runtime.learn(self.question, seen.reading)
+            self.runtime.learn(self.question, seen.reading, seen.taught)
         for claim in seen.evidence:
             self.runtime.windows.record(self.question, claim)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ullage.core.guard.conversation import Conversation
     from ullage.core.guard.events import Event
     from ullage.core.guard.learned import Learned
-    from ullage.core.tokens.calibration import ReportedSize
+    from ullage.core.tokens.calibration import ReportedSize, Taught
     from ullage.core.tokens.claim import Claim
     from ullage.core.tokens.window import Window
     from ullage.proxy.stored import Held, Key
@@ -283,8 +283,9 @@ class FarLessons(Lessons):
             self._found.pop(next(iter(self._found)), None)
         return found
 
-    def learn(self, key: str, reading: ReportedSize) -> None:
-        """Calibrate by one report; one that cannot be true changes nothing."""
+    def learn(self, key: str, reading: ReportedSize, worked_out: Taught | None = None) -> None:
+        """Calibrate by one report: the proxy works out what it teaches there."""
+        del worked_out
         self.link.tell("lessons", "learn", key, reading)
         self._doubt(key)
 

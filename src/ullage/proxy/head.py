@@ -10,7 +10,7 @@ import hmac
 import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote_to_bytes, urlsplit
@@ -135,8 +135,6 @@ class RequestHead:
 
     def knowing(self, upstream: Upstream) -> RequestHead:
         """Return the head with the credential that this upstream is to see."""
-        from dataclasses import replace
-
         if upstream.api_key is not None:
             return replace(self, credential=upstream.api_key)
         return self

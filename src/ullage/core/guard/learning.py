@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ullage.core.guard.conversation import Conversation
     from ullage.core.guard.learned import Learned
     from ullage.core.guard.request import Prepared, Setup
+    from ullage.core.tokens.calibration import Taught
     from ullage.core.tokens.claim import Claim
     from ullage.core.tokens.counting import Meter
     from ullage.core.tokens.images import SeenImage
@@ -46,7 +47,8 @@ class Observation:
     """What a response taught: the usage, the assessment by it, and what else may be learned.
 
     `reading` calibrates, None where the report must not teach. `evidence` is what it says of the
-    window. `conversation` is what to remember until the next call.
+    window. `conversation` is what to remember until the next call. `taught` is what was known of
+    how the model counts before the reading, and what is behind it.
     """
 
     usage: Usage | None
@@ -56,6 +58,7 @@ class Observation:
     checkpoint: Checkpoint | None = None
     evidence: tuple[Claim, ...] = ()
     events: tuple[Event, ...] = ()
+    taught: Taught | None = None
 
 
 def observe(setup: Setup, sent: Prepared, report: Any) -> Observation:
@@ -78,7 +81,8 @@ def observe(setup: Setup, sent: Prepared, report: Any) -> Observation:
     warm = note_warmth(setup, sent, usage)
     conversation = replace(conversation, learned=learned, warm=warm)
     events = (*seen.events, *find_bust(setup, sent, usage))
-    return replace(seen, conversation=conversation, events=events)
+    taught = setup.learned.calibration, learned.calibration
+    return replace(seen, conversation=conversation, events=events, taught=taught)
 
 
 def _learn(setup: Setup, sent: Prepared, seen: Observation) -> Learned:

@@ -174,6 +174,10 @@ class Calibration:
         return tuple([(each.counted, max(each.tokens, 0.0)) for each in sets])
 
 
+Taught = tuple["Calibration | None", "Calibration | None"]
+"""What was known before a reading, and what is behind it."""
+
+
 def learn(held: Calibration | None, reading: ReportedSize) -> Calibration | None:
     """Return what is known after one more reading; one that cannot be true teaches nothing.
 
