@@ -20,7 +20,7 @@ import uvicorn
 from tests.proxy.sockets import Line, request
 from ullage.cli import listening
 from ullage.cli.leaving import LeavingServer
-from ullage.cli.listening import ConnectionLimits
+from ullage.cli.listening import JOINED, ConnectionLimits, JoinedWrites
 
 
 class Answering:
@@ -265,3 +265,69 @@ def test_what_a_client_that_left_took_is_free_without_a_collection(
             assert made[0]() is None
     finally:
         gc.enable()
+
+
+class _Written:
+    """A transport that notes what is written at once."""
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+        self.closed = False
+
+    def write(self, data: bytes) -> None:
+        self.pieces.append(data)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def get_extra_info(self, name: str) -> str:
+        return name
+
+    abort = pause_reading = resume_reading = close
+
+
+def test_the_head_of_an_answer_is_written_with_what_follows_it() -> None:
+    async def write() -> list[bytes]:
+        out = _Written()
+        joined = JoinedWrites(out, asyncio.get_running_loop())  # type: ignore[arg-type]
+        for data in (b"HTTP/1.1 200 OK\r\n\r\n", b"one", b"two"):
+            joined.write(data)
+        await asyncio.sleep(0)
+        return out.pieces
+
+    assert asyncio.run(write()) == [b"HTTP/1.1 200 OK\r\n\r\none", b"two"]
+
+
+def test_a_head_that_nothing_follows_goes_out_by_itself() -> None:
+    async def write() -> tuple[list[bytes], list[bytes], list[bytes]]:
+        out = _Written()
+        joined = JoinedWrites(out, asyncio.get_running_loop())  # type: ignore[arg-type]
+        joined.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        before = list(out.pieces)
+        await asyncio.sleep(0)
+        joined.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        joined.write(b"x" * (JOINED + 1))
+        between = list(out.pieces)
+        joined.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        joined.close()
+        joined.flush()
+        return before, between, out.pieces[3:]
+
+    before, between, last = asyncio.run(write())
+    assert (before, [len(piece) for piece in between]) == ([], [19, 25, JOINED + 1])
+    assert last == [b"HTTP/1.1 400 Bad Request\r\n\r\n"]
+
+
+def test_a_head_is_dropped_with_its_connection() -> None:
+    async def write() -> list[bytes]:
+        out = _Written()
+        joined = JoinedWrites(out, asyncio.get_running_loop())  # type: ignore[arg-type]
+        joined.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        joined.abort()
+        await asyncio.sleep(0)
+        return out.pieces
+
+    assert asyncio.run(write()) == []

@@ -27,6 +27,9 @@ FRESH_S: Final = 1
 """How long a connection may stay silent at the end of the process: one that was made just before,
 whose request is on its way, or one whose last answer did not say that it would be closed."""
 
+JOINED: Final = 65_536
+"""Bytes that are copied behind a head at most, to be written with it."""
+
 SPARE: Final = 256
 """Connections beyond the most that are still told so. Beyond them whoever was silent longest makes
 way for who comes; where nobody is, who comes is hung up on."""
@@ -179,6 +182,50 @@ class PlainParser:
         return b"\r\n".join((*lines, b"", b""))
 
 
+class JoinedWrites:
+    """A transport that writes the head of an answer and what follows it as one.
+
+    uvicorn writes them by themselves, which costs a call of the system and has a client read twice.
+    A head that nothing follows goes out in the next turn of the loop.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._to, self._soon = transport, loop.call_soon
+        self._head = b""
+        self.is_closing, self.get_extra_info = transport.is_closing, transport.get_extra_info
+        self.pause_reading, self.resume_reading = transport.pause_reading, transport.resume_reading
+        self.abort = transport.abort
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._to, name)
+
+    def write(self, data: bytes) -> None:
+        """Write, and first the head that waits."""
+        head = self._head
+        if head:
+            self._head = b""
+            if len(data) > JOINED:
+                self._to.write(head)
+            else:
+                data = head + data
+        elif data[:7] == b"HTTP/1.":
+            self._head = data
+            self._soon(self.flush)
+            return
+        self._to.write(data)
+
+    def flush(self) -> None:
+        """Write the head that waits, if one does."""
+        head, self._head = self._head, b""
+        if head and not self.is_closing():
+            self._to.write(head)
+
+    def close(self) -> None:
+        """Close behind what was written."""
+        self.flush()
+        self._to.close()
+
+
 class Bounded(HttpToolsProtocol):
     """A connection that ends where a head is too large or a request too slow."""
 
@@ -196,7 +243,7 @@ class Bounded(HttpToolsProtocol):
         self._reading: asyncio.TimerHandle | None = None
         self._under_way: list[RequestResponseCycle] = []
         self._ends_itself = False
-        super().connection_made(transport)
+        super().connection_made(JoinedWrites(transport, self.loop))  # type: ignore[arg-type]
         self._within(self._limits.head_s)
         waiting = _find_waiting(self.server_state)
         waiting[self] = self.loop.time()
