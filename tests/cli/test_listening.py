@@ -321,6 +321,17 @@ def test_a_head_that_nothing_follows_goes_out_by_itself() -> None:
     assert last == [b"HTTP/1.1 400 Bad Request\r\n\r\n"]
 
 
+def test_pieces_that_are_written_at_once_stay_behind_the_head() -> None:
+    async def write() -> list[bytes]:
+        out = _Written()
+        joined = JoinedWrites(out, asyncio.get_running_loop())  # type: ignore[arg-type]
+        joined.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        joined.writelines([b"one", b"two"])
+        return out.pieces
+
+    assert asyncio.run(write()) == [b"HTTP/1.1 200 OK\r\n\r\nonetwo"]
+
+
 def test_a_head_is_dropped_with_its_connection() -> None:
     async def write() -> list[bytes]:
         out = _Written()

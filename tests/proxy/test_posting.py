@@ -73,6 +73,17 @@ def test_both_ways_write_the_same(path: str, monkeypatch: pytest.MonkeyPatch) ->
     assert short == long
 
 
+@pytest.mark.parametrize(("version", "short"), [("3.13.5", True), ("3.15.0", False)])
+def test_a_version_that_was_not_tried_is_asked_by_its_session(
+    version: str, short: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aiohttp.__version__", version)
+    ways = find_ways(monkeypatch)
+    with Behind() as server:
+        ((status, _, _),) = send(post(server.url + PATHS[0]))
+    assert (status, ways) == (200, [True] * short)
+
+
 def test_connections_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     ways = find_ways(monkeypatch)
     with Behind() as server:

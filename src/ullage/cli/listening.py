@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -213,6 +213,10 @@ class JoinedWrites:
             self._soon(self.flush)
             return
         self._to.write(data)
+
+    def writelines(self, data: Iterable[bytes]) -> None:
+        """Write pieces as one."""
+        self.write(b"".join(data))
 
     def flush(self) -> None:
         """Write the head that waits, if one does."""

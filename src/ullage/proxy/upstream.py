@@ -34,6 +34,10 @@ until they are. What one read brought comes to it: 256 KiB at most, by the event
 PLACES: Final = 256
 """URLs of which is known what their requests have in common; a client may put anything in one."""
 
+TRIED: Final = ("3.13.", "3.14.")
+"""Versions of aiohttp to whose connections small requests are written: what that takes is little
+documented. With any other one all requests go by its session."""
+
 SWITCHED: Final = 101
 """The status of an answer that is of another protocol: the last of those that announce one."""
 
@@ -117,6 +121,7 @@ class AiohttpSender:
         self._patience = (serve.first_byte_s, serve.idle_s)
         self._tls: ssl.SSLContext | None = None
         self._places: dict[str, _Place] = {}
+        self._knows_way = aiohttp.__version__.startswith(TRIED)
         self._session = aiohttp.ClientSession(
             read_bufsize=WAITING,
             auto_decompress=False,
@@ -152,7 +157,8 @@ class AiohttpSender:
     async def _open(self, what: Sent) -> _Opened:
         """Send by the shorter way where it does, and return the answer's head."""
         route = self._route(what.url)
-        if what.method == "POST" and 0 < len(what.body) <= PIECE and route["proxy"] is None:
+        is_small = what.method == "POST" and 0 < len(what.body) <= PIECE
+        if is_small and self._knows_way and route["proxy"] is None:
             place = self._find_place(what.url, route["ssl"])
             head = None if place is None else place.write_head(what)
             if place is not None and head is not None:
