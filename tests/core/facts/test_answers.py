@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 import ullage
 from tests.core.compaction.situations import CODEC, said, tool_step
+from ullage.core.compaction.words import WordStore
 from ullage.core.dialects.anthropic.codec import Anthropic
-from ullage.core.facts.answers import LEAVES, asks_person, list_answers, note_answers, read_answer
+from ullage.core.facts.answers import LEAVES, asks_person, list_answers, read_answer
 from ullage.core.facts.extract import collect
 from ullage.core.facts.salience import find_author
 from ullage.core.facts.segments import cut_message
@@ -70,14 +71,27 @@ def test_of_results_side_by_side_only_the_answer_is_a_persons() -> None:
     }
 
 
+def test_a_result_stays_an_answer_where_its_call_is_not_looked_at() -> None:
+    messages = CODEC.read([said("user", "Go."), *tool_step("7", RULE, tool="ask_user")]).messages
+    assert collect(messages).constraints == (RULE,)
+    assert collect(messages[2:]).constraints == (RULE,)
+    assert collect(messages).constraints == (RULE,)
+
+
+def test_equal_messages_of_another_tool_are_no_answers_any_more() -> None:
+    for tool, wanted in (("ask_user", (RULE,)), ("read", ()), ("ask_user", (RULE,))):
+        messages = CODEC.read([said("user", "Go."), *tool_step("8", RULE, tool=tool)]).messages
+        assert collect(messages).constraints == wanted
+
+
 def test_answers_are_noted_from_any_place_on() -> None:
     for begun in range(7):
         names = (f"first {begun}", f"second {begun}")
         steps = [step for name in names for step in tool_step(name, RULE, tool="ask_user")]
         messages = CODEC.read([said("user", "Go."), *steps]).messages
-        note_answers(messages, begun)
-        noted = [place for place, message in enumerate(messages) if list_answers(message)]
-        assert noted == [place for place in (2, 4) if place >= begun]
+        WordStore(messages[:begun])
+        store = WordStore(messages)
+        assert [n for n, author in enumerate(store.authors) if author == "user"] == [0, 2, 4]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from itertools import filterfalse
 from operator import is_
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ullage.core.facts.answers import note_answers
+from ullage.core.facts.answers import note_answer
 from ullage.core.facts.extract import Folds
 from ullage.core.facts.salience import (
     FIRST,
@@ -86,7 +86,12 @@ class _Findings:
     def note_authors(self, messages: Sequence[Message]) -> None:
         """Note who wrote the messages, and which of them stand for others."""
         begun = len(self.authors)
-        note_answers(messages, begun)
+        first = begun
+        while 0 < first < len(messages) and messages[first].results:  # to the call of a result
+            first -= 1
+        asked: dict[str, bool] = {}
+        for message in messages[first:]:
+            note_answer(message, asked)
         new = messages[begun:]
         blocks = [number for number, message in enumerate(new, begun) if summarises(message)]
         self.blocks = self.blocks.union(blocks)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,23 +38,24 @@ def asks_person(tool: str) -> bool:
     return _ASKING.fullmatch(name) is not None
 
 
-def note_answers(messages: Sequence[Message], begun: int = 0) -> None:
-    """Note in each message, from a place on, which of its parts a person answered to a tool."""
-    while 0 < begun < len(messages) and messages[begun].results:
-        begun -= 1
-    asked: set[str] = set()
-    for message in messages[begun:]:
-        asked.update(call.id for call in message.calls if asks_person(call.name))
-        if message.results and (asked or _KEY in message.memo):
-            parts = enumerate(message.parts)
-            found = frozenset(n for n, p in parts if p.kind == "result" and p.answers in asked)
-            if found != list_answers(message):  # equal messages of other histories are one object
-                message.memo[_KEY] = found
-                message.forget_findings()
+def note_answer(message: Message, asked: dict[str, bool]) -> None:
+    """Note in a message which of its parts a person answered to a tool.
+
+    `asked` tells of the calls in front of it whether they ask a person; those of the message are
+    added. Of a result whose call is not among them holds what was noted before.
+    """
+    asked.update((call.id, asks_person(call.name)) for call in message.calls)
+    if message.results and (_KEY in message.memo or any(map(asked.get, message.results))):
+        known = list_answers(message)
+        parts = [(n, p.answers) for n, p in enumerate(message.parts) if p.kind == "result"]
+        found = frozenset(n for n, call in parts if asked.get(call or "", n in known))
+        if found != known:  # equal messages of other histories are one object
+            message.memo[_KEY] = found
+            message.forget_findings()
 
 
 def list_answers(message: Message) -> frozenset[int]:
-    """Return the parts of a message that a person answered to a tool, as `note_answers` found."""
+    """Return the parts of a message that a person answered to a tool, as `note_answer` found."""
     found: frozenset[int] = message.memo.get(_KEY, frozenset())
     return found
 

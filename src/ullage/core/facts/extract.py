@@ -16,7 +16,7 @@ from operator import eq
 from typing import Final, NamedTuple
 
 from ullage.core.facts import sentences as prose
-from ullage.core.facts.answers import list_answers, note_answers, read_answer
+from ullage.core.facts.answers import list_answers, note_answer, read_answer
 from ullage.core.facts.calls import COMMAND_MOST, PATH_MOST, TodoList, drop_span, read_calls
 from ullage.core.facts.quoting import drop_quoted, join_typed, read_message
 from ullage.core.facts.segments import GAP, find_series, mask_end, split_sentences
@@ -434,8 +434,9 @@ def collect_held(
     Without `works` no files, commands and skills are noted.
     """
     ledger = _Ledger(earlier, works=works)
-    note_answers(messages)
+    asked: dict[str, bool] = {}
     for message in messages:
+        note_answer(message, asked)
         extract = _extract(message)
         if extract is not _NOTHING:
             ledger.take(extract)

@@ -328,7 +328,7 @@ _KEY: Final = FINDING + "vocabulary"
 def find_author(message: Message) -> Author:
     """Return who wrote a message; what no person wrote in the role of a user is a tool's.
 
-    What a person answered to a tool is theirs (`note_answers`).
+    What a person answered to a tool is theirs (`note_answer`).
     """
     if message.role == "assistant":
         return "assistant"
