@@ -27,7 +27,7 @@ RULE = "Never send an invoice without the VAT id."
         *[(name, True) for name in ("AskUserQuestion", "ask_user", "request_user_input")],
         *[(name, True) for name in ("question", "askQuestions", "human", "ask_followup_question")],
         *[(name, False) for name in ("get_user", "query_users", "questions", "mcp__x__ask_user")],
-        *[(name, False) for name in ("read", "", "ask", "ask_weather", "human_resources")],
+        *[(name, False) for name in ("read", "", "ask", "ask_user_database", "human_resources")],
     ],
 )
 def test_a_tool_that_asks_is_known_by_its_name(tool: str, asks: bool) -> None:

@@ -10,6 +10,7 @@ from ullage.core.facts.sentences import (
     READ_MOST,
     SENTENCE_MOST,
     VALUE_MOST,
+    is_telling,
     judge,
     profile,
     rule,
@@ -312,6 +313,25 @@ def test_what_somebody_else_says_in_quotation_marks_is_no_rule_of_the_user(told:
 )
 def test_a_rule_that_quotes_words_is_one(told: str) -> None:
     assert rule("prose", told)
+
+
+@pytest.mark.parametrize(
+    ("told", "tells"),
+    [
+        ("Il ne faut jamais pousser sur main.", False),
+        ("Ils ne doivent jamais être supprimés.", False),
+        ("Il n'est jamais permis de supprimer les logs.", False),
+        ("It's never allowed to push to main without a review.", False),
+        ("We'd never store passwords in plain text here.", False),
+        ("Elle ne mange jamais de viande.", True),
+        ("Ils arrivent toujours en retard.", True),
+    ],
+)
+def test_what_others_always_do_is_telling_and_what_must_be_is_a_rule(
+    told: str, tells: bool
+) -> None:
+    assert rule("prose", told)
+    assert is_telling(told) is tells
 
 
 WORDS = (

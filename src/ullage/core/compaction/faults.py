@@ -13,7 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from ullage.core.facts.calls import list_written, only_looks_around, read_arguments
+from ullage.core.facts.calls import commands_only_look, list_written, read_arguments
 from ullage.core.facts.salience import find_author
 from ullage.core.facts.segments import cut_message
 from ullage.core.messages.labels import label_call, shorten
@@ -142,7 +142,7 @@ def _looks_anew(call: Call, last: int, place: int, asked: _Asked) -> bool:
     """Tell whether a command is run anew since files changed: tests, a build, a diff."""
     written = asked.written
     changed = bisect_left(written, place) > bisect_right(written, last)
-    return changed and only_looks_around(read_arguments(call)) is False
+    return changed and commands_only_look(read_arguments(call)) is False
 
 
 def _is_habit(history: Transcript, same: Sequence[_Made]) -> bool:

@@ -1,7 +1,9 @@
 """Tell which results of tools are a person's own words: a tool of their client may ask them.
 
-Such a tool is known by its name, never by what a result says: that may come from anywhere. Tools
-of a server carry the server's name in front (`mcp__NAME__ask_user`), and are none of these.
+Such a tool is known by its name, never by what a result says: that may come from anywhere. These
+are names that clients give tools of their own. A name with its server in front
+(`mcp__NAME__ask_user`) is none of them; where a client takes bare names from servers, they are
+believed.
 """
 
 from __future__ import annotations
@@ -18,20 +20,21 @@ if TYPE_CHECKING:
     from ullage.core.messages.transcript import Message
 
 _ASKING: Final = re.compile(
-    r"ask_(?:the_)?(?:user|human)(?:_\w{1,20})?|ask_(?:followup_|clarifying_)?questions?|question"
-    r"|(?:request|get|read|await|wait_for)_(?:user|human)_(?:input|answer|choice|confirmation)"
-    r"|(?:user|human)_input|human|prompt_user|clarify|request_clarification"
+    r"ask_user(?:_questions?)?|(?:vscode_)?ask_(?:followup_)?questions?|request_user_input"
+    r"|question|human"
 )
-"""Tools that ask a person: Claude Code's AskUserQuestion, Codex' request_user_input, opencode's
-question, VS Code's askQuestions, Cline's ask_followup_question, LangChain's human, and the like."""
+"""Tools that ask a person: Claude Code's AskUserQuestion, Codex' request_user_input, Gemini CLI's
+ask_user, opencode's question, VS Code's askQuestions, Cline's ask_followup_question, LangChain's
+human."""
 
 _KEY: Final = "answers"
+_NONE: Final = frozenset[int]()
 
 LEAVES: Final = 100
 """Texts of an answer in JSON that are read."""
 
 
-@lru_cache(maxsize=1_024)
+@lru_cache(maxsize=1_024)  # of a history every call is asked for
 def asks_person(tool: str) -> bool:
     """Tell whether a tool of this name asks a person."""
     (name,) = fold_names({tool: None})
@@ -44,7 +47,8 @@ def note_answer(message: Message, asked: dict[str, bool]) -> None:
     `asked` tells of the calls in front of it whether they ask a person; those of the message are
     added. Of a result whose call is not among them holds what was noted before.
     """
-    asked.update((call.id, asks_person(call.name)) for call in message.calls)
+    for call in message.calls:
+        asked[call.id] = asks_person(call.name)
     if message.results and (_KEY in message.memo or any(map(asked.get, message.results))):
         known = list_answers(message)
         parts = [(n, p.answers) for n, p in enumerate(message.parts) if p.kind == "result"]
@@ -56,7 +60,7 @@ def note_answer(message: Message, asked: dict[str, bool]) -> None:
 
 def list_answers(message: Message) -> frozenset[int]:
     """Return the parts of a message that a person answered to a tool, as `note_answer` found."""
-    found: frozenset[int] = message.memo.get(_KEY, frozenset())
+    found: frozenset[int] = message.memo.get(_KEY, _NONE)
     return found
 
 

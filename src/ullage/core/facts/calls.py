@@ -17,8 +17,7 @@ from ullage.core.facts.commands import only_looks
 from ullage.core.facts.sentences import SENTENCE_MOST
 from ullage.core.facts.sheet import TODO
 from ullage.core.messages.labels import (
-    FILES,
-    MOVED,
+    NAMED,
     PATCH,
     PATCH_IN,
     RUN_BY,
@@ -111,7 +110,7 @@ _PATH_NAMES: Final = (
     "directory dir dir_path folder source destination target_directory paths files file_paths "
     "filenames directories"
 )
-_PATHS: Final = frozenset((*FILES, *MOVED, *_PATH_NAMES.split()))
+_PATHS: Final = NAMED.union(_PATH_NAMES.split())
 """Arguments that are paths by the schemas of common file tools."""
 
 
@@ -147,8 +146,9 @@ def _has_text(arguments: Mapping[str, Any]) -> bool:
 def _find_verb(arguments: Mapping[str, Any]) -> str:
     """Return what an editor does; "" also where it reads a file and brings a text for it."""
     verb = find_verb(arguments)
-    reads = WRITES.search(verb) is None and any(map(arguments.get, _TEXTS))
-    return "" if reads else verb
+    if verb and WRITES.search(verb) is None and any(map(arguments.get, _TEXTS)):
+        return ""
+    return verb
 
 
 def list_written(call: Call) -> list[str]:
@@ -163,8 +163,8 @@ def list_patched_by(call: Call, arguments: Mapping[str, Any]) -> list[str]:
     """Return the files of patches that a call makes, by an argument, a command, or alone."""
     if PATCH not in call.arguments:
         return []
-    named = PATCH_IN & arguments.keys()
-    texts = [read_command(arguments[name]) for name in named] if arguments else [call.arguments]
+    made = [read_command(value) for name, value in arguments.items() if name in PATCH_IN]
+    texts = made if arguments else [call.arguments]
     return list(chain.from_iterable(map(list_patched, texts)))
 
 
@@ -228,7 +228,7 @@ def drop_span(file: str) -> str:
     return _SPAN.sub("", file)
 
 
-def only_looks_around(arguments: Mapping[str, Any]) -> bool | None:
+def commands_only_look(arguments: Mapping[str, Any]) -> bool | None:
     """Tell whether the commands of a call do no more than look; None where it runs none."""
     run = () if _find_verb(arguments) else RUN_BY & arguments.keys()
     return all(only_looks(read_command(arguments[name])) for name in run) if run else None

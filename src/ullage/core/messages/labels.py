@@ -31,8 +31,8 @@ FILES: Final = (
 )  # fmt: skip
 """Arguments that name one file by the schemas of common tools."""
 
-MOVED: Final = ("old_path", "new_path")
-"""Those of a file that is moved."""
+NAMED: Final = frozenset((*FILES, "old_path", "new_path"))
+"""The same, and those of a file that is moved."""
 
 RUN_BY: Final = frozenset(("command", "cmd", "commands", "command_line", "script"))
 """Arguments that are commands by the schemas of common shell tools."""
@@ -73,7 +73,7 @@ def label_call(arguments: str, root: str | None = None) -> str:
         told = (read_command(found.get(key)) for key in keys)
         rest = (value for value in found.values() if isinstance(value, str))
         text = next((word for word in told if word), "") or next((w for w in rest if w), "")
-        made = [read_command(found[key])[:READ] for key in PATCH_IN & found.keys()]
+        made = [read_command(v)[:READ] for key, v in found.items() if key in PATCH_IN]
     else:
         text = arguments if found is None else read_command(found)
         made = [text[:READ]]
@@ -113,12 +113,10 @@ def find_verb(arguments: Mapping[str, Any]) -> str:
 
     A command says so, or where there is none an action or an operation.
     """
-    if arguments.keys().isdisjoint((*FILES, *MOVED)):
+    verb = arguments.get("command", arguments.get("action", arguments.get("operation")))
+    if not isinstance(verb, str) or verb not in _VERBS or NAMED.isdisjoint(arguments):
         return ""
-    run = RUN_BY & arguments.keys()
-    keys = ("action", "operation") if not run else ("command",) if run == {"command"} else ()
-    verbs = (arguments.get(key) for key in keys)
-    return next((verb for verb in verbs if isinstance(verb, str) and verb in _VERBS), "")
+    return verb if RUN_BY.intersection(arguments) <= {"command"} else ""
 
 
 def label_command(value: Any, longest: int = LONGEST) -> str:

@@ -16,13 +16,13 @@ from ullage.core.compaction.edits import Clear, Script
 from ullage.core.compaction.strategy import Strategy
 from ullage.core.facts.answers import list_answers
 from ullage.core.facts.calls import (
+    commands_only_look,
     is_write,
     list_patched_by,
-    only_looks_around,
     parse_arguments,
     read_arguments,
 )
-from ullage.core.messages.labels import FILES, MOVED, fold_names
+from ullage.core.messages.labels import FILES, NAMED, fold_names
 
 if TYPE_CHECKING:
     from ullage.core.compaction.laws import Unit
@@ -107,7 +107,7 @@ def _subjects(call: Call, traits: Mapping[str, object]) -> tuple[list[object], l
     if traits.get(call.name) == "state":
         return [call.name], [call.name]
     same, named = (call.name, call.arguments), read_arguments(call)
-    own = [named[name] for name in (*FILES, *MOVED) if isinstance(named.get(name), str)]
+    own = [path for name, path in named.items() if name in NAMED and isinstance(path, str)]
     paths = [("path", path) for path in own + list_patched_by(call, named)]
     if is_write(call, named):
         return [], [same, *paths]
@@ -124,7 +124,7 @@ def is_read(call: Call, traits: Mapping[str, object]) -> bool:
     trait, named = traits.get(call.name), read_arguments(call)
     if trait is not None or is_write(call, named):
         return trait == "again"
-    looks = only_looks_around(named)
+    looks = commands_only_look(named)
     return not named.keys().isdisjoint(READ_BY) if looks is None else looks
 
 
