@@ -241,6 +241,20 @@ def test_a_lowered_output_goes_by_the_name_the_caller_used(awaits: bool, name: s
         assert set(body) == {"model", "messages", name}
 
 
+def test_a_budget_of_thinking_is_lowered_with_the_answer_that_holds_it(awaits: bool) -> None:
+    with (
+        FaultServer({"POST *": DONE}) as server,
+        Talk(server.base_url, "chat", awaits, window=4096) as talk,
+    ):
+        asked = {"model": "m", "messages": [user("hi")], "max_tokens": 9000}
+        more = {"reasoning": {"max_tokens": 8_000}}
+        talk.done(talk.client.chat.completions.create(**asked, extra_body=more))
+        (body,) = bodies(server)
+    assert body["reasoning"] == {"max_tokens": 2_000}
+    assert 3000 < body["max_tokens"] < 4096
+    assert more["reasoning"]["max_tokens"] == 8_000
+
+
 @pytest.mark.parametrize(
     "field", [{"previous_response_id": "r"}, {"conversation": "c"}, {"prompt": {"id": "p"}}]
 )

@@ -184,6 +184,15 @@ def test_the_most_to_answer_is_lowered_to_the_room_there_is_by_either_name(
     assert 900 < body[name] < 1_000
 
 
+def test_a_budget_of_thinking_is_lowered_with_the_answer_that_holds_it(talk: Talk) -> None:
+    guard = ullage.Guard("claude-next", window=9_000, runtime=Runtime())
+    thinking = {"type": "enabled", "budget_tokens": 9_999}
+    body = talk.ask(CLAUDE, ASK, guard=guard, max_tokens=10_000, thinking=thinking)
+    assert body["thinking"] == {"type": "enabled", "budget_tokens": 4_999}
+    assert 4_999 < body["max_tokens"] < 9_000
+    assert thinking["budget_tokens"] == 9_999
+
+
 def test_a_history_that_is_too_long_is_sent_smaller(talk: Talk) -> None:
     history = [{"role": "user", "content": f"{n}: the barometer falls " * 40} for n in range(60)]
     body = talk.ask(CHAT, history, max_completion_tokens=64)

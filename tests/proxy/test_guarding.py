@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import ullage
 from tests.proxy.serving import (
     CHAT,
     OVERFLOWS,
@@ -368,3 +369,87 @@ class Broken:
 
     def undo(self, _: object) -> bool:
         raise OSError("the disk is gone")
+
+
+# --- a broken history -----------------------------------------------------------------------------
+
+
+def work(flaw: str, turns: int) -> list[dict[str, Any]]:
+    """Return an agent's history in Chat Completions with one flaw early on."""
+    made: list[dict[str, Any]] = [{"role": "user", "content": "Mend the build."}]
+    for turn in range(turns):
+        named = {"name": "read", "arguments": json.dumps({"path": f"{turn}.txt"})}
+        one = {"id": f"c{turn}", "type": "function", "function": named}
+        result = {"role": "tool", "tool_call_id": f"c{turn}", "content": "some words of it\n" * 90}
+        made += [{"role": "assistant", "content": None, "tool_calls": [one]}, result]
+    if flaw == "interrupted":
+        made[6] = {"role": "user", "content": "Stop, not that one."}
+    elif flaw == "twice":
+        made[5] = {**made[5], "tool_calls": made[5]["tool_calls"] * 2}
+        made.insert(7, dict(made[6]))
+    elif flaw == "orphan":
+        made.insert(7, {"role": "tool", "tool_call_id": "zz", "content": "x"})
+    return [*made, {"role": "user", "content": "And now?"}]
+
+
+FLAWS = ("interrupted", "twice", "orphan")
+
+
+@pytest.mark.parametrize("flaw", FLAWS)
+def test_a_broken_history_is_compacted_where_it_is_too_large(flaw: str) -> None:
+    guarding = of()
+    fields = {"model": "m", "max_tokens": 200, "messages": work(flaw, 20)}
+    plan = planned(guarding, call(fields))
+    made = json.loads(plan.body)
+    assert b"strategy=" in dict(plan.headers)[b"x-ullage-compaction"]
+    assert made["max_tokens"] == 200
+    assert int(ullage.count(made["messages"], model="gpt-4o")) < 4096
+    assert not ullage.repair(made["messages"]).repairs
+    assert made["messages"][-1]["content"] == "And now?"
+    assert planned(guarding, call(fields)).body == plan.body
+    longer = work(flaw, 20)
+    longer.append({"role": "assistant", "content": "Done."})
+    longer.append({"role": "user", "content": "And then?"})
+    later = json.loads(planned(guarding, call({**fields, "messages": longer})).body)["messages"]
+    assert later[: len(made["messages"])] == made["messages"]
+
+
+@pytest.mark.parametrize("flaw", FLAWS)
+def test_a_broken_history_that_fits_is_the_upstreams_to_judge(flaw: str) -> None:
+    fields = {"model": "m", "max_tokens": 200, "messages": work(flaw, 4)}
+    seen = call(fields, rule=ModelRule(window=100_000))
+    assert planned(of(), seen).body == json.dumps(fields).encode()
+
+
+@pytest.mark.parametrize("flaw", FLAWS)
+def test_a_broken_history_is_made_smaller_where_a_server_refuses_its_size(flaw: str) -> None:
+    guarding = of()
+    fields = {"model": "m", "max_tokens": 200, "messages": work(flaw, 20)}
+    seen = call(fields, rule=ModelRule(window=100_000))
+    whole = planned(guarding, seen)
+    assert whole.body == json.dumps(fields).encode()
+    limit = Trouble(ErrorKind("input", limit=4096, input_tokens=9_000, certainty="certain"))
+    smaller = asyncio.run(guarding.again(seen, whole, limit))
+    assert smaller is not None
+    made = json.loads(smaller.body)["messages"]
+    assert int(ullage.count(made, model="gpt-4o")) < 4096
+    assert not ullage.repair(made).repairs
+
+
+# --- thinking beside a lowered answer -------------------------------------------------------------
+
+
+def test_a_budget_of_thinking_is_lowered_with_the_answer_that_holds_it() -> None:
+    thinking = {"type": "enabled", "budget_tokens": 9_999}
+    plain = {**talk("anthropic"), "max_tokens": 10_000, "thinking": thinking}
+    seen = call(plain, "anthropic", rule=ModelRule(window=8_192))
+    made = json.loads(planned(of(), seen).body)
+    assert made["thinking"] == {"type": "enabled", "budget_tokens": 4_999}
+    assert made["thinking"]["budget_tokens"] < made["max_tokens"] < 8_192
+
+
+def test_an_answer_keeps_its_limit_where_nothing_makes_the_request_fit() -> None:
+    plain = talk("openai_chat", max_tokens=500)
+    plain["messages"] = [{"role": "user", "content": "what of this? " * 3_000}]
+    made = json.loads(planned(of(), call(plain)).body)
+    assert made["max_tokens"] == 500

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ullage.core.compaction.turns import alternate
 from ullage.core.dialects import registry
+from ullage.core.dialects.thinking import lower_thinking
 from ullage.core.guard.events import CompactionFault
 from ullage.core.guard.request import Request
 from ullage.core.session.caching import MARK, add_cache_hints, find_root
@@ -196,6 +197,10 @@ class Kit:
         root = find_root(self.session.known, self.session.name)
         place = self.provider
         sent = self._join_facts(view)
+        asked, given = self.max_tokens, view.prepared.max_tokens
+        if asked is not None and given is not None:
+            for name, value in lower_thinking(place.options, asked, given).items():
+                sent[name] = {**value, **sent.get(name, {})}
         return add_cache_hints(sent, place.options, root, place.dialect, place.base_url)
 
     def _join_facts(self, view: View) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.dialects import registry as dialects
+from ullage.core.dialects.thinking import lower_thinking
 from ullage.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ class GuardedCall:
 
     def fields(self, view: Mapping[str, Any]) -> dict[str, Any]:
         """Return all keywords: those of a prepared request by the names that the function takes."""
-        made, insides = dict(self.passed), _insides()
+        made, insides = self._lower_thinking(view), _insides()
         for name, value in view.items():
             if name not in insides:
                 made[self._name(name)] = value
@@ -125,6 +126,13 @@ class GuardedCall:
             else:
                 made |= {self._name(own): limit for own, limit in value.items()}
         return made
+
+    def _lower_thinking(self, view: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what is passed, with a budget of thinking that leaves a lowered answer room."""
+        asked, given = self.prepared.get("max_tokens"), _find_limit(view)
+        if type(asked) is not int or given is None:
+            return dict(self.passed)
+        return {**self.passed, **lower_thinking(self.passed, asked, given)}
 
     @property
     def beside(self) -> Mapping[str, Any]:
@@ -144,6 +152,18 @@ class GuardedCall:
 
     def _takes(self, name: str) -> bool:
         return self.taken is None or name in self.taken or has_more(self.taken)
+
+
+def _find_limit(view: Mapping[str, Any]) -> int | None:
+    """Return the limit of the answer in a prepared request, None where there is none."""
+    known, insides = fields(), _insides()
+    found: int | None = None
+    for name, value in view.items():
+        if name in insides:
+            found = next(iter(value.values()), None)
+        elif known.get(name, name) == "max_tokens":
+            found = value
+    return found
 
 
 def _has_field(dialect: DialectName | None, name: str) -> bool:

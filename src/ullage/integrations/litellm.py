@@ -13,6 +13,7 @@ import litellm
 from litellm.integrations.custom_logger import CustomLogger
 
 from ullage.core.dialects import registry as dialects
+from ullage.core.dialects.thinking import lower_thinking
 from ullage.integrations.adapter import (
     TOOLS,
     Adapter,
@@ -115,6 +116,9 @@ class LiteLLMGuard(CustomLogger):
 def _lower_answer(kwargs: dict[str, Any], fitted: Fitted[Any]) -> dict[str, Any]:
     """Return the keywords of a call with the answer bounded as the guard has it."""
     for name in ("max_completion_tokens", "max_tokens"):
-        if kwargs.get(name) is not None:
-            kwargs[name] = fitted.view.prepared.max_tokens
+        asked, given = kwargs.get(name), fitted.view.prepared.max_tokens
+        if asked is not None:
+            kwargs[name] = given
+        if type(asked) is int and given is not None:
+            kwargs |= lower_thinking(kwargs, asked, given)
     return kwargs

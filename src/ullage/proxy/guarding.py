@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from ullage.begun import wait_within
+from ullage.core.dialects.thinking import lower_thinking
 from ullage.core.errors import MalformedHistoryError
 from ullage.core.guard.events import Answered, ContextPressure
 from ullage.core.tokens.cost import cost
@@ -465,10 +466,12 @@ class Guarding:
             if held is not None:
                 edits[inside] = encode_json(held)
         elif asked is not None and lower is not None:
+            fields = lower_thinking(body.fields, asked[1], lower)
             if inside is None:
-                edits[asked[0]] = encode_json(lower)
+                fields[asked[0]] = lower
             else:
-                edits[inside] = encode_json({**body.fields[inside], asked[0]: lower})
+                fields[inside] = {**fields.get(inside, body.fields[inside]), asked[0]: lower}
+            edits |= {name: encode_json(value) for name, value in fields.items()}
         return edits, told
 
     def _asks_usage(self, call: ProxyCall) -> bool:

@@ -538,3 +538,37 @@ def test_checkpoints_survive_as_plain_data() -> None:
     made = prepare(World(window(1500)), talk(24)).checkpoint
     assert made is not None
     assert Checkpoint.from_dict(made.to_dict()) == made
+
+
+def test_a_broken_history_is_repaired_where_a_compaction_is_due_and_else_left() -> None:
+    history, kept = talk(8), replace(setup(), repairs=False)
+    history.insert(4, {"role": "tool", "tool_call_id": "gone", "content": "x " * 9})
+    left = prepare(World(window(10_000)), history, kept)
+    assert all(a is b for a, b in zip(left.messages, history, strict=True))
+    assert not events(left, Repaired)
+    world = World(window(100))
+    made = prepare(world, history, kept)
+    assert events(made, Repaired)
+    assert events(made, Compacted)
+    assert history[4] not in made.messages
+    assert prepare(world, history, kept).messages == made.messages
+
+
+def test_a_broken_history_stays_where_a_pin_is_on_what_would_be_repaired() -> None:
+    history, kept = talk(8), replace(setup(), repairs=False, refuses=False)
+    history.insert(4, {"role": "tool", "tool_call_id": "gone", "content": "x " * 9})
+    made = prepare(World(window(100)), history, kept, pins=frozenset({4}))
+    assert history[4] in made.messages
+    assert not events(made, Repaired)
+    steps = guard.prepare_compacted(kept, Request(history, pins=frozenset({4})), 60)
+    assert history[4] in World(window(100)).drive(steps).messages
+
+
+@pytest.mark.parametrize(
+    "steps", [guard.prepare_ahead, lambda kept, asked: guard.prepare_compacted(kept, asked, 60)]
+)
+def test_what_is_compacted_by_hand_or_ahead_is_repaired_first(steps: Any) -> None:
+    history, kept = talk(8), replace(setup(), repairs=False)
+    history.insert(4, {"role": "tool", "tool_call_id": "gone", "content": "x " * 9})
+    made = World(window(10_000)).drive(steps(kept, Request(history)))
+    assert history[4] not in made.messages

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from ullage.core.dialects.thinking import LEAST_THINKING
 from ullage.core.errors import ConfigurationError
 from ullage.core.tokens.budget import (
     ANSWER,
     KINDS,
-    LEAST_THINKING,
     SHARES,
     Charged,
     Fit,

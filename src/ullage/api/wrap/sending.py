@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from ullage.api.wrap.methods import GuardedMethod
 from ullage.core.dialects.client import GivenMessages, Path
+from ullage.core.dialects.thinking import lower_thinking
 from ullage.core.messages.fields import field_of
 from ullage.guard.call import is_given
 
@@ -74,6 +75,8 @@ class CallSender:
                 continue
             put = self._reading.write(value) if name == "messages" else value
             made = _put(made, path, put)
+            if name == "max_tokens" and type(self.parts.get(name)) is int:
+                made |= lower_thinking(made, self.parts[name], value)
         changed = before is not None and any(before.get(k) is not v for k, v in view.items())
         return _renew_key(made, self._how.form.headers, self._client) if changed else made
 

@@ -9,8 +9,11 @@ after a refusal is `core.guard.recovery`'s, what a response teaches is `core.gua
 from __future__ import annotations
 
 from collections.abc import Generator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from ullage.core.compaction.laws import is_lawful
+from ullage.core.errors import MalformedHistoryError
 from ullage.core.guard.events import OverShare
 from ullage.core.guard.learned import NOTHING
 from ullage.core.guard.request import (
@@ -42,6 +45,9 @@ def prepare(setup: Setup, request: Request, *, unbinds: bool = False) -> Prepari
 
     With `unbinds` all reasoning so far is left out, where the setup says that it is bound.
 
+    A broken history that is to stay as it is, as in a proxy, is repaired where a compaction is due:
+    nothing of it could be left out by the laws.
+
     Raises MalformedHistoryError, ConfigurationError (bad pins or max_tokens) and
     ContextTooLargeError, the last only against a bound that is proven, or when `strict`.
     """
@@ -49,6 +55,9 @@ def prepare(setup: Setup, request: Request, *, unbinds: bool = False) -> Prepari
     measured = yield from open_request(setup, request, NeedWindow(), unbinds=unbinds)
     setup = measured.setup
     decision = decide(setup, request, measured)
+    if decision.due is not None and is_broken(setup, measured):
+        with suppress(MalformedHistoryError):  # a pin is on what would have to be repaired
+            return (yield from prepare(replace(setup, repairs=True), request, unbinds=unbinds))
     made, over = leave(measured), decision.over
     if decision.due is not None:
         made = yield from compact_if_allowed(setup, request, measured, decision.due)
@@ -64,7 +73,7 @@ def prepare_ahead(setup: Setup, request: Request) -> Preparing:
     The next `prepare` of a history that begins with the same messages puts exactly that prefix in
     its place. To be driven beside the conversation; its result is not to be sent.
     """
-    measured = yield from open_request(setup, request, NeedWindow())
+    measured = yield from open_whole(setup, request, NeedWindow())
     setup = measured.setup
     due, made = decide_ahead(setup, measured), leave(measured)
     if due is not None:
@@ -74,10 +83,28 @@ def prepare_ahead(setup: Setup, request: Request) -> Preparing:
 
 def prepare_compacted(setup: Setup, request: Request, target: int) -> Preparing:
     """Compact to `target` tokens because somebody wants it, by the policy's highest rung."""
-    measured = yield from open_request(setup, request, NeedWindow())
+    measured = yield from open_whole(setup, request, NeedWindow())
     setup = measured.setup
     made = yield from compact_request(setup, request, measured, decide_by_hand(setup, target))
     return (yield from prepare_view(replace(setup, strict=False), request, made))
+
+
+def is_broken(setup: Setup, measured: Measured) -> bool:
+    """Tell whether a history arrived broken that was not repaired."""
+    return not setup.repairs and not is_lawful(measured.replayed.read.history)
+
+
+def open_whole(setup: Setup, request: Request, need: NeedWindow) -> Generator[Need, Any, Measured]:
+    """Do as `open_request` for a request that is compacted: a broken history is repaired first.
+
+    It stays broken where a pin is on what would have to be repaired.
+    """
+    measured = yield from open_request(setup, request, need)
+    if is_broken(setup, measured):
+        repairing = replace(measured.setup, repairs=True)
+        with suppress(MalformedHistoryError):  # as above
+            return (yield from open_request(repairing, request, NeedWindow()))
+    return measured
 
 
 def open_request(

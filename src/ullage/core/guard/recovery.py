@@ -140,7 +140,7 @@ def _smaller(
     reading = None if evidence is None else read_refusal(setup.meter, sent, error)
     if error.input_tokens is not None and not _is_foreseen(setup, sent, refused):
         setup = _rescale(setup, sent, refused)
-    measured = yield from machine.open_request(setup, request, NeedWindow(evidence, reading))
+    measured = yield from machine.open_whole(setup, request, NeedWindow(evidence, reading))
     setup = measured.setup
     bound = min(measured.window.input_tokens or refused, proven or refused, refused)
     effort = measured.replayed.conversation.effort
@@ -215,7 +215,7 @@ def _is_foreseen(setup: Setup, sent: Prepared, refused: int) -> bool:
 
 def _without_media(setup: Setup, request: Request, sent: Prepared) -> Preparing:
     """Strip media (images, files, audio) outside the pins."""
-    measured = yield from machine.open_request(setup, request, NeedWindow())
+    measured = yield from machine.open_whole(setup, request, NeedWindow())
     setup = measured.setup
     due = Due(max(sent.count.high - 1, 1), (), "overflow_recovery", first=(find("strip_media"),))
     made = yield from compact_request(setup, request, measured, due)

@@ -12,6 +12,7 @@ from math import ceil, isfinite
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
+from ullage.core.dialects.thinking import LEAST_THINKING
 from ullage.core.errors import ConfigurationError
 from ullage.core.tokens.window import Window
 
@@ -108,10 +109,6 @@ def _exact(shares: Mapping[str, object]) -> dict[str, int]:
 
 
 # ── one request ─────────────────────────────────────────────────────────────────────────────────
-
-LEAST_THINKING: Final = 1_024
-"""Anthropic's `budget_tokens`: at least 1,024 and less than `max_tokens` (Messages API reference,
-2026)."""
 
 ANSWER: Final = 4_096
 """Tokens for the answer beside thinking where nobody named a `max_tokens`. Our choice."""

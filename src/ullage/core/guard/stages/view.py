@@ -148,7 +148,9 @@ def _is_over(request: Request, measured: Measured, count: Count) -> bool:
 def _clamp(setup: Setup, request: Request, measured: Measured, count: Count) -> int | None:
     """Return the output to ask for: lowered to the room that is left.
 
-    It goes below the least that is of use only as far as there is surely no more room.
+    It goes below the least that is of use only as far as there is surely no more room. Where there
+    is surely none at all it stays: a lower one would not make the request fit, and a server with a
+    larger window would break its answer off.
     """
     asked, total = request.max_tokens, measured.window.total_tokens
     if asked is None or total is None or not _is_over(request, measured, count):
@@ -156,8 +158,8 @@ def _clamp(setup: Setup, request: Request, measured: Measured, count: Count) -> 
     least = min(asked, min_output(setup.policy, total))
     if not measured.window.proven:
         return max(total - count.high, least)
-    proven = max(total - count.low, 1)
-    return max(total - count.high, min(least, proven))
+    proven = total - count.low
+    return asked if proven < 1 else max(total - count.high, min(least, proven))
 
 
 def _find_cramped(setup: Setup, measured: Measured) -> Cramped | None:

@@ -1,0 +1,98 @@
+"""The budget of thinking in a request: lowered where its answer was lowered to it, or below.
+
+Anthropic counts thinking into `max_tokens` and refuses a `thinking.budget_tokens` that is not less
+(Messages API, "Extended thinking", 2026), at Bedrock too; so does OpenRouter with its
+`reasoning.max_tokens`. Gemini counts `thinkingBudget` into `maxOutputTokens` and refuses nothing:
+all of an answer may go into it. It reads no messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from ullage.core.messages.fields import field_of
+
+LEAST_THINKING: Final = 1_024
+"""Anthropic's `budget_tokens`: at least 1,024 and less than `max_tokens` (Messages API reference,
+2026)."""
+
+LEAST_ANSWER: Final = 1_024
+"""Tokens that stay for the answer beside thinking, or a quarter of all. Our choice."""
+
+LEAST_GEMINI: Final = 512
+"""The least `thinkingBudget` that every model of Gemini 2.5 takes (Gemini API, "Thinking")."""
+
+
+class _Budget(NamedTuple):
+    """The key of a budget, the least it may be, and what stands in the field without thinking."""
+
+    key: str
+    least: int
+    off: Mapping[str, Any] | None
+
+
+_BUDGETS: Final[Mapping[str, _Budget]] = {
+    "thinking": _Budget("budget_tokens", LEAST_THINKING, {"type": "disabled"}),
+    "reasoning": _Budget("max_tokens", LEAST_THINKING, {"enabled": False}),
+    "thinkingConfig": _Budget("thinkingBudget", LEAST_GEMINI, None),
+    "thinking_config": _Budget("thinking_budget", LEAST_GEMINI, None),
+}
+"""By the name of the field in which it stands."""
+
+_AROUND: Final = (
+    "additionalModelRequestFields",
+    "additional_model_request_fields",
+    "extra_body",
+    "generationConfig",
+    "config",
+)
+"""Fields that may hold such a field: those of Bedrock, of the SDKs, and of Gemini."""
+
+
+def lower_thinking(fields: Any, asked: int, given: int) -> dict[str, Any]:
+    """Return the fields of a request whose budget of thinking leaves a lowered answer no room.
+
+    `asked` is the limit of the answer that the request came with, `given` the one that it is sent
+    with, in tokens. A budget is halved until it fits, so that it stays the same over many requests:
+    each change costs a provider's cache. Thinking that would fall below the least of a provider is
+    turned off, where it can be. A budget over `asked` stays: with thinking between calls of tools
+    it may be. Fields that need no change are not in the result.
+    """
+    found: dict[str, Any] = {}
+    if given >= asked:
+        return found
+    for name in _AROUND:
+        inner = field_of(fields, name)
+        made = {} if inner is None else lower_thinking(inner, asked, given)
+        if made:
+            found[name] = _change(inner, made)
+    for name, kind in _BUDGETS.items():
+        held = field_of(fields, name)
+        budget = None if held is None else field_of(held, kind.key)
+        if type(budget) is int and 0 < budget < asked:
+            lowered = _halve(budget, given - min(LEAST_ANSWER, given // 4))
+            if lowered != budget:
+                found[name] = _write(held, kind, budget, lowered)
+    return found
+
+
+def _change(holder: Any, changed: Mapping[str, Any]) -> Any:
+    """Return a copy of a mapping or of an SDK's object with other values."""
+    if isinstance(holder, Mapping):
+        return {**holder, **changed}
+    return holder.model_copy(update=dict(changed))
+
+
+def _halve(budget: int, most: int) -> int:
+    """Return a budget, halved as often as it is over the most."""
+    while budget > max(most, 0):
+        budget //= 2
+    return budget
+
+
+def _write(held: Any, kind: _Budget, budget: int, lowered: int) -> Any:
+    """Return a field with a lowered budget, or without thinking."""
+    if lowered >= kind.least or kind.off is None:
+        return _change(held, {kind.key: max(lowered, min(budget, kind.least))})
+    return dict(kind.off)
