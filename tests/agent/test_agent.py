@@ -297,15 +297,6 @@ def test_options_go_to_the_provider_untouched_and_the_limit_is_clamped(session: 
     assert body["max_tokens"] < 8_000
 
 
-def test_a_budget_of_thinking_is_lowered_with_the_answer_that_holds_it(session: Session):
-    with scripted(said("a")) as server:
-        options = {"max_tokens": 100_000, "reasoning": {"max_tokens": 64_000, "exclude": True}}
-        agent(server).run(session, "hello", provider_options=options)
-        body = bodies(server)[0]
-    assert body["reasoning"] == {"max_tokens": 4_000, "exclude": True}
-    assert 4_000 < body["max_tokens"] < 8_000
-
-
 # ── interrupts, one at a time ───────────────────────────────────────────────────────────────────
 
 

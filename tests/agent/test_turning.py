@@ -1,4 +1,4 @@
-"""What a turn leaves behind: no tool that still runs, no right to write that is stale."""
+"""What a turn sends and leaves behind: no tool that still runs, no right to write that is stale."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.agent.acting import agent, called, data, said, scripted, types
+from tests.agent.acting import agent, bodies, called, data, said, scripted, types
 from ullage.agent import Agent, Executor, Session
 from ullage.core.errors import BusyWriter
 from ullage.core.session.permissions import Access
@@ -99,3 +99,12 @@ def test_a_writer_whose_lease_went_between_turns_writes_behind_the_other(session
         session.log.release("s", held.epoch, time.time())
         assert worker.run(session, "second").text == "two"
     assert [said["text"] for said in data(session, "user_message")] == ["first", "second"]
+
+
+def test_a_budget_of_thinking_is_lowered_with_the_answer_that_holds_it(session: Session):
+    with scripted(said("a")) as server:
+        options = {"max_tokens": 100_000, "reasoning": {"max_tokens": 64_000, "exclude": True}}
+        agent(server).run(session, "hello", provider_options=options)
+        body = bodies(server)[0]
+    assert body["reasoning"] == {"max_tokens": 4_000, "exclude": True}
+    assert 4_000 < body["max_tokens"] < 8_000
