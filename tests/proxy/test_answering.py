@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from tests.proxy.rounds import (
     FIND,
     OURS,
     RULES,
+    SECRET,
     Counting,
     bodies,
     body,
@@ -26,9 +28,10 @@ from tests.proxy.rounds import (
     whole,
 )
 from tests.proxy.serving import CHAT, ask_and_leave, posted, proxied
-from tests.support.faults import FaultServer, hanging, of_json, sse
+from tests.support.faults import Answer, FaultServer, hanging, of_json, sse
 from tests.support.waiting import eventually
 from ullage.core.dialects import registry
+from ullage.core.search.names import SEARCH
 from ullage.core.search.ranking import EVERYWHERE, HITS, Hit, SearchArea
 from ullage.proxy import answering as module
 from ullage.proxy import exchange, rounds
@@ -259,3 +262,37 @@ def test_what_comes_behind_a_call_in_such_a_frame_is_not_passed(monkeypatch: pyt
     made = relay()
     made.feed(b"".join(sse(*list(EVENTS[DIALECT]("x", "", [FIND]))[:3]).blocks))
     assert made.feed(b"data: " + b"x" * 500) + made.feed(b"y" * 10) == b""
+
+
+def make_one_id(answer: Answer) -> Answer:
+    """Return a whole answer of Chat Completions, its calls under one id."""
+    made = json.loads(b"".join(answer.blocks))
+    for call in made["choices"][0]["message"]["tool_calls"]:
+        call["id"] = "same"
+    return of_json(made)
+
+
+def test_calls_under_one_id_are_answered_each():
+    dialect = "openai_chat"
+    other = (SEARCH, json.dumps({"query": "what the pump is made of"}))
+    script = (make_one_id(whole(dialect, "", FIND, other)), whole(dialect, "It is 8123."))
+    with running(dialect, *script) as (proxy, server):
+        told = proxy.post(CHAT, body(dialect))
+        _, second = bodies(server)
+    assert told.json()["choices"][0]["message"]["content"] == "It is 8123."
+    found = results(second)
+    assert len(found) == 2
+    assert SECRET in found[0]
+    ids = [one["tool_call_id"] for one in second["messages"] if one["role"] == "tool"]
+    assert len(set(ids)) == 2
+
+
+def test_a_round_whose_calls_cannot_be_read_is_asked_for_again():
+    dialect = "openai_chat"
+    odd = json.loads(b"".join(whole(dialect, "", FIND).blocks))
+    odd["choices"][0]["index"] = 1  # what is read of an answer is its choice 0
+    with running(dialect, of_json(odd), whole(dialect, "Fine.")) as (proxy, server):
+        told = proxy.post(CHAT, body(dialect))
+        first, second = bodies(server)
+    assert told.json()["choices"][0]["message"]["content"] == "Fine."
+    assert second["messages"] == first["messages"]

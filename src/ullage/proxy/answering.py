@@ -242,7 +242,7 @@ def _find_room(plan: Plan, calls: int, used: int | None) -> int | None:
     window = plan.view.window
     bound = min(n for n in (window.working_tokens, window.input_tokens) if n is not None)
     taken = used if used is not None else plan.view.prepared.count.high
-    return int(max(bound - taken, 0) * SHARE) // calls
+    return int(max(bound - taken, 0) * SHARE) // max(calls, 1)
 
 
 def _begin_round(call: ProxyCall, offer: Offer | None) -> LaterRound:
@@ -259,7 +259,12 @@ def _begin_round(call: ProxyCall, offer: Offer | None) -> LaterRound:
 
 
 def _extend(call: ProxyCall, reply: Reply, found: Sequence[_Answer], texts: Sequence[str]) -> Any:
-    """Return the body of a request with a round behind it: what was said, asked and found."""
+    """Return the body of a request with a round behind it: what was said, asked and found.
+
+    A round whose calls could not be read leaves nothing: the model is asked again.
+    """
+    if not found:
+        return call.body
     note = OTHERS if len(found) < len(reply.calls) else ""
     note += LAST if call.round is not None and call.round.last else ""
     results = [*texts[:-1], texts[-1] + note]

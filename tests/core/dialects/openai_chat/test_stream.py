@@ -168,6 +168,11 @@ def test_fragments_of_parallel_calls_may_alternate() -> None:
             id="another id with every fragment",
         ),
         pytest.param(
+            [fragment(None, "a", "f", '{"x"'), fragment(None, "a", "f", ":1}"),
+             fragment(None, "a", "g", "{}")], ['f{"x":1}', "g{}"],
+            id="two calls under one id",
+        ),
+        pytest.param(
             [fragment(0, "a", "lo", ""), fragment(0, None, "ok", "{}")], ["look{}"],
             id="name in fragments",
         ),
@@ -239,6 +244,17 @@ def test_a_whole_completion_is_taken_like_its_chunks() -> None:
     assert (made.text, made.calls, made.stop) == ("Hi", (Call("a", "f", "{}"),), "calls")
     assert made.usage == Usage(3, output=1)
     assert deltas == [Delta("text_delta", "Hi")]
+
+
+@pytest.mark.parametrize("index", [None, 0])
+def test_calls_of_a_whole_completion_stand_by_themselves(index: int | None) -> None:
+    into = make_reader("openai_chat", "salt")
+    calls = [fragment(index, "a", "f", '{"x":'), fragment(index, "a", "f", "1}")]
+    into.take({"choices": [{"index": 0, "message": {"tool_calls": calls}}]})
+    first, second = into.reply().calls
+    assert first == Call("a", "f", '{"x":')
+    assert (second.name, second.arguments) == ("f", "1}")
+    assert second.id not in ("", "a")
 
 
 @pytest.mark.parametrize(

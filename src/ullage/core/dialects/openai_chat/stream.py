@@ -91,7 +91,8 @@ class ChatAnswer:
         for choice in members(event.get("choices")):
             if choice.get("index") not in (None, 0):
                 continue
-            self._message(fields(choice.get("delta") or choice.get("message")), deltas)
+            delta = fields(choice.get("delta"))
+            self._message(delta or fields(choice.get("message")), deltas, whole=not delta)
             self._note_finish(choice.get("finish_reason"))
         for name in ("usage", "timings"):  # timings are llama.cpp's
             if fields(event.get(name)):
@@ -119,7 +120,7 @@ class ChatAnswer:
             self.begun = self.ended = True
             self._finish = read_text(reason)
 
-    def _message(self, delta: Mapping[str, Any], deltas: list[Delta]) -> None:
+    def _message(self, delta: Mapping[str, Any], deltas: list[Delta], *, whole: bool) -> None:
         thought = next(
             ((n, read_text(delta[n])) for n in THOUGHTS if read_text(delta.get(n))), None
         )
@@ -135,14 +136,16 @@ class ChatAnswer:
                 self._text.append(text)
                 deltas.append(Delta("text_delta", text))
         for fragment in members(delta.get("tool_calls")):
-            self._add_fragment(fragment, fields(fragment.get("function")))
+            self._add_fragment(fragment, fields(fragment.get("function")), whole=whole)
         legacy = fields(delta.get("function_call"))
         if legacy:
             self._add_fragment({"index": 0}, legacy)
         self.begun = self.begun or bool(deltas or self._details or self.called)
 
-    def _add_fragment(self, fragment: Mapping[str, Any], function: Mapping[str, Any]) -> None:
-        """Add a fragment to its call, or begin another one."""
+    def _add_fragment(
+        self, fragment: Mapping[str, Any], function: Mapping[str, Any], *, whole: bool = False
+    ) -> None:
+        """Add a fragment to its call, or begin another one; a `whole` call stands by itself."""
         self.called = True
         index, call_id, name = (
             fragment.get("index"),
@@ -150,8 +153,8 @@ class ChatAnswer:
             read_text(function.get("name")),
         )
         arguments = as_json(function.get("arguments"))
-        call = self._place(index, call_id)
-        if call is None or (name and _another(call, index, call_id, arguments)):
+        call = None if whole else self._place(index, call_id)
+        if call is None or (name and _another(call, name, index, call_id, arguments)):
             call = _Asked()
             self._calls.append(call)
         if isinstance(index, int):
@@ -176,14 +179,14 @@ class ChatAnswer:
         return (made,) if made else ()
 
 
-def _another(call: _Asked, index: object, call_id: str, arguments: str) -> bool:
+def _another(call: _Asked, name: str, index: object, call_id: str, arguments: str) -> bool:
     """Tell whether a fragment with a name begins another call at a place that is taken.
 
     Ollama and Gemini's OpenAI endpoint have sent every call whole under index 0; some servers
-    send no index at all.
+    send no index at all, and some give one id to several calls.
     """
     if call_id and call.id:
-        return call_id != call.id
+        return call_id != call.id or (name != call.name and call.complete())
     if not isinstance(index, int):
         return not call_id
     return bool(arguments) and not call_id and call.complete()
