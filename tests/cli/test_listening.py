@@ -53,6 +53,12 @@ class Answering:
         if scope["path"] == "/long":
             await self._answer_long(receive, send)
             return
+        if scope["path"] == "/pieces":
+            await send({"type": "http.response.start", "status": 200})
+            for piece in (b"HTTP/1.0 knows ", b"", b"no chunks"):
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body"})
+            return
         sized = [(b"content-length", b"0")]
         await send({"type": "http.response.start", "status": 200, "headers": sized})
         await send({"type": "http.response.body"})
@@ -140,6 +146,34 @@ def test_an_answer_that_takes_its_time_is_waited_for(port: int, app: Answering):
         line.send(b"\r\n")  # before the answer is let go, which starts the bound of this head
         app.let_go.set()
         assert [reply.status for reply in line.read(until=2)] == [200, 200]
+
+
+@pytest.mark.parametrize("more", [(), ("Connection: keep-alive",)], ids=["plain", "kept open"])
+def test_an_answer_without_a_length_ends_with_the_connection_of_an_old_client(
+    port: int, more: tuple[str, ...]
+):
+    old = request("GET", "/pieces", b"", *more).replace(b"HTTP/1.1", b"HTTP/1.0")
+    with Line(port) as line:
+        line.send(old)
+        (reply,) = line.read(until=0)
+    assert (reply.status, reply.body) == (200, b"HTTP/1.0 knows no chunks")
+    assert reply.get("transfer-encoding") is None
+    assert (reply.get("connection"), reply.closed) == ("close", True)
+
+
+def test_an_answer_with_a_length_keeps_it_for_an_old_client(port: int):
+    with Line(port) as line:
+        line.send(request("GET", "/").replace(b"HTTP/1.1", b"HTTP/1.0"))
+        (reply,) = line.read(until=0)
+    assert (reply.status, reply.get("content-length"), reply.closed) == (200, "0", True)
+
+
+def test_an_answer_without_a_length_comes_in_chunks_to_all_others(port: int):
+    with Line(port) as line:
+        line.send(request("GET", "/pieces", b"", "Connection: close"))
+        (reply,) = line.read(until=0)
+    assert reply.get("transfer-encoding") == "chunked"
+    assert reply.body.endswith(b"9\r\nno chunks\r\n0\r\n\r\n")
 
 
 def test_requests_ahead_of_their_turn_are_bounded(port: int, app: Answering):

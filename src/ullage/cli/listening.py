@@ -182,6 +182,36 @@ class PlainParser:
         return b"\r\n".join((*lines, b"", b""))
 
 
+class UnchunkedAnswers:
+    """An application whose answers without a length end with the close of the connection.
+
+    So HTTP/1.0 has them: its clients know no chunks (RFC 9112, 6.1), and uvicorn writes them to
+    all. `cycle` is uvicorn's side of the request.
+    """
+
+    cycle: RequestResponseCycle
+
+    def __init__(self, application: Any) -> None:
+        self._application = application
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer a request (ASGI)."""
+        unsized = False
+
+        async def write(message: Any) -> None:
+            nonlocal unsized
+            if message["type"] == "http.response.start":
+                names = {bytes(name).lower() for name, _ in message.get("headers", ())}
+                unsized = b"content-length" not in names
+                if unsized:
+                    self.cycle.chunked_encoding = False
+            elif unsized:  # each piece is as long as it is
+                self.cycle.expected_content_length = len(message.get("body", b""))
+            await send(message)
+
+        await self._application(scope, receive, write)
+
+
 class JoinedWrites:
     """A transport that writes the head of an answer and what follows it as one.
 
@@ -321,7 +351,11 @@ class Bounded(HttpToolsProtocol):
         self._within(self._limits.body_s)
         _find_waiting(self.server_state).pop(self, None)
         self.app = self._find_application()
+        if self.parser.get_http_version() == "1.0":
+            self.app = UnchunkedAnswers(self.app)
         super().on_headers_complete()
+        if isinstance(self.app, UnchunkedAnswers):
+            self.app.cycle = self.cycle
         self._under_way = [*ahead, self.cycle]
         if getattr(self.server_state, "is_leaving", False):
             self.leave()
