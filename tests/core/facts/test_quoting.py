@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ullage.core.facts.extract import collect
-from ullage.core.facts.quoting import drop_quoted, read_message, read_origins
+from ullage.core.facts.quoting import LINES_MOST, drop_quoted, read_message, read_origins
 from ullage.core.facts.segments import cut_text
 from ullage.core.messages.transcript import Message, Part
 
@@ -188,3 +188,48 @@ def test_the_lines_of_a_message_are_those_of_its_text_however_often_they_are_ask
     message = Message("user", (Part("text", text), Part("text", TYPED))[:kinds])
     for told in (text, text, TYPED, text):
         assert read_message(message, told) == read_origins(told)
+
+
+def put_amid(middle: str, filler: int = LINES_MOST) -> str:
+    """Return a text of a person whose first and last words stand far from what is amid them."""
+    return "\n".join((TYPED, *["a", ""] * filler, middle, *["a", ""] * filler, LATER))
+
+
+LATER = "Always run the tests twice."
+
+
+def test_of_very_many_lines_the_first_and_the_last_ones_are_read() -> None:
+    text = put_amid(BEGS)
+    lines = read_origins(text)
+    assert len(lines) == LINES_MOST
+    assert {lines[0], lines[-1]} == {(TYPED, "typed"), (LATER, "typed")}
+    found = collect([Message("user", (Part("text", text),))])
+    assert found.constraints == (TYPED, LATER)
+
+
+def test_all_lines_are_read_up_to_the_bound() -> None:
+    lines = [TYPED, *[f"and {n}" for n in range(LINES_MOST - 2)], LATER]
+    assert [line.text for line in read_origins("\n".join(lines))] == lines
+
+
+@pytest.mark.parametrize("close", ["```", "</log>", "-----"])
+def test_a_quotation_that_ends_among_lines_that_are_not_read_has_ended(close: str) -> None:
+    opens = close.replace("/", "")
+    text = put_amid(close).replace(TYPED, f"{TYPED}\n{opens}\n{BEGS}", 1)
+    assert origin_of(text) == "quoted"
+    assert {origin_of(text, TYPED), origin_of(text, LATER)} == {"typed"}
+
+
+@pytest.mark.parametrize(
+    "opens",
+    ["```", "-------- Forwarded message -------", "From: Ann <ann@example.org>\nSubject: casks"],
+)
+def test_a_quotation_that_begins_among_lines_that_are_not_read_goes_on(opens: str) -> None:
+    text = put_amid(opens)
+    assert (origin_of(text, TYPED), origin_of(text, LATER)) == ("typed", "quoted")
+
+
+def test_marks_beyond_number_are_not_all_read() -> None:
+    middle = "\n".join(["```", "Subject: ann@example.org"] * LINES_MOST)
+    lines = read_origins(put_amid(middle))
+    assert len(lines) < 2 * LINES_MOST

@@ -116,7 +116,7 @@ def _find_frame(lines: Sequence[str]) -> int:
     for number, line in enumerate(lines):
         if _FRAMES.match(line):
             return number
-        if _ASKED.match(line) and any(_ANSWERED.match(more) for more in lines[number + 1 :][:20]):
+        if _ASKED.match(line) and any(map(_ANSWERED.match, lines[number + 1 : number + 21])):
             return number
     return len(lines)
 

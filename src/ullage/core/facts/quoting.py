@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ullage.core.facts.copied import QUOTED, find_return
@@ -55,12 +56,18 @@ _FIELD: Final = re.compile(r"\s{0,3}\*{0,2}[^\W\d_][\w -]{0,24}:\*{0,2}\s+\S")
 _ADDRESS: Final = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}\.[\w.-]{2,63}")
 _HEADING: Final = re.compile(r"#{1,6}\s+\S")
 
+LINES_MOST: Final = 20_000
+"""Lines of a text that are read, half of them from its head, half from its tail. What has more is a
+paste or what a program wrote, and each line takes ten microseconds. Those between are left out."""
+
 HEADINGS: Final = 2
 """Headings of a message behind its first words from which on it holds a document."""
 
 
 def read_origins(text: str, *, person: bool = True) -> list[TextLine]:
     """Return the lines of a text without those that only open or close a quotation.
+
+    Of a text with more than `LINES_MOST` lines it is the first and the last ones.
 
     A fence, a tag that is closed, and a pair of rulers end where they end; one ruler, a ruler with
     a title, and the head of a mail (fields, an address in one of them) quote all that follows. Only
@@ -79,8 +86,49 @@ def _pair_lines(text: str, marks: bytes) -> list[TextLine]:
 
 
 def _mark_origins(text: str, *, person: bool = True) -> bytes:
-    """Return the place of each line's origin in `_ORIGINS`, `_LEFT_OUT` for what only opens one."""
+    """Return the place of each line's origin in `_ORIGINS`.
+
+    `_LEFT_OUT` stands for a line that only opens or closes a quotation, or is not read.
+    """
     lines = text.splitlines()
+    if len(lines) <= LINES_MOST:
+        return _mark_read(lines, person=person)
+    read = _find_read(lines)
+    found = bytearray([_LEFT_OUT]) * len(lines)
+    for place, mark in zip(read, _mark_read([lines[n] for n in read], person=person), strict=True):
+        found[place] = mark
+    return bytes(found)
+
+
+def _find_read(lines: Sequence[str]) -> Sequence[int]:
+    """Return the lines that are read where there are too many: the first ones and the last ones.
+
+    Those between them that open or end a quotation are read too, with the lines beside them, as
+    long as they are few: what they quote goes on to the last lines.
+    """
+    half = LINES_MOST // 2
+    first, last = range(half), range(len(lines) - half, len(lines))
+    between = lines[half:-half]
+    marks = {line for line in set(between) if _opens_or_ends(line)}
+    found = (number for number, line in enumerate(between, half) if line in marks)
+    beside = (n + step for n in islice(found, half // 3) for step in (-1, 0, 1))
+    return sorted({*first, *beside, *last})
+
+
+def _opens_or_ends(line: str) -> bool:
+    """Tell whether a line is a fence, a tag, a ruler, or of the head of a mail."""
+    if "@" in line and _FIELD.match(line) is not None:
+        return True
+    if line.lstrip()[:1] not in _BEGINS:
+        return False
+    return any(shape.match(line) is not None for shape in (_FENCE, _TAG, _RULER, _TITLED))
+
+
+_BEGINS: Final = frozenset("`~<-=_*")
+"""Characters that fences, tags and rulers begin with."""
+
+
+def _mark_read(lines: Sequence[str], *, person: bool) -> bytes:
     framed = _mark_framed(lines) if person else None
     return _mark_lines(lines, person=person) if framed is None else framed
 
