@@ -20,8 +20,10 @@ from ullage.core.dialects.usage import Usage
 from ullage.core.errors import StoreError
 from ullage.core.guard.machine import prepare
 from ullage.core.guard.request import Request
+from ullage.core.messages.size import Size
 from ullage.core.messages.transcript import DIGEST_BYTES, Rules
 from ullage.core.tokens.cost import Price
+from ullage.core.tokens.counting import Measure, Scale
 
 CHECKPOINT = Checkpoint(
     scope="s",
@@ -136,6 +138,14 @@ def test_a_saving_can_be_estimated_of_any_record():
     assert odd.saving(3).kept_tokens == odd.tokens_after
 
 
+def sized(tokens: int, raw: int | None = None, width: float = 0.0) -> Measure:
+    """Return a measure of so many tokens of the model, and of the counter."""
+    raw = tokens if raw is None else raw
+    ratio = tokens / raw
+    scale = Scale(ratio, ratio, ratio * (1 + width))
+    return Measure(Size(0, 0, 0), Size(raw, raw, raw), (), "k", scale, "calibrated")
+
+
 @pytest.mark.parametrize(
     ("change", "settled"),
     [
@@ -143,15 +153,38 @@ def test_a_saving_can_be_estimated_of_any_record():
         ({"whole": "other"}, False),
         ({"bound": 1499}, False),
         ({"bound": 3000}, True),
-        ({"tokens": 510}, True),
-        ({"tokens": 511}, False),
+        ({"size": sized(510)}, True),
+        ({"size": sized(511)}, False),
+        ({"room": 100}, True),
+        ({"room": 101}, False),
     ],
 )
 def test_a_plan_settles_its_own_history_under_its_bound_or_a_larger_one(
     change: dict, settled: bool
 ):
-    planned = replace(CHECKPOINT, whole="w", bound=1500)
-    assert planned.settles(**{"whole": "w", "bound": 1500, "tokens": 500, **change}) is settled
+    planned = replace(CHECKPOINT, whole="w", bound=1500, room=100)
+    asked = {"whole": "w", "bound": 1500, "size": sized(500), **change}
+    assert planned.settles(**asked) is settled
+
+
+@pytest.mark.parametrize(
+    ("size", "settled"),
+    [
+        (sized(1400, 500), True),  # found larger, and it fits beside the answer
+        (sized(1401, 500), False),
+        (sized(1400, 501), False),  # something came: tools, or system text
+        (sized(1300, 500, 0.1), False),
+    ],
+)
+def test_a_request_that_is_found_larger_is_settled_as_long_as_it_fits(size: Measure, settled: bool):
+    planned = replace(CHECKPOINT, whole="w", bound=1500, room=100, raw_after=500, high_after=1000)
+    assert planned.settles("w", 1500, size, 100) is settled
+
+
+def test_a_request_is_settled_up_to_the_most_that_it_was_thought_to_take():
+    planned = replace(CHECKPOINT, whole="w", bound=1500, raw_after=500, high_after=2000)
+    assert planned.settles("w", 1500, sized(1900, 500, 0.05))
+    assert not planned.settles("w", 1500, sized(2000, 500, 0.05))
 
 
 @pytest.mark.parametrize("version", [VERSION + 1, 0, None, "1"])

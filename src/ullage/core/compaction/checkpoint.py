@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from ullage.core.messages.transcript import Message, Transcript
     from ullage.core.tokens.cost import Price
+    from ullage.core.tokens.counting import Measure
 
 VERSION: Final = 1
 """Schema version of a stored checkpoint."""
@@ -45,7 +46,10 @@ class Checkpoint:
     apart. `generation` counts the checkpoints that this one builds on: of two for one prefix the
     higher holds. `whole` is the chain hash of the history it was planned for and `bound` the
     window then: the same history under the same bound is not planned again. `resolved` is the
-    window as it was known, 0 where it was not: `bound` is then what the history had to fit.
+    window as it was known, 0 where it was not: `bound` is then what the history had to fit. `room`
+    are the tokens that the plan left, or could not leave, for the answer. `raw_after` is the size
+    after it by the counter and `high_after` the most that this is in the model's tokens; 0 where
+    nobody noted them.
 
     `first` is the first message that was touched, `source_count` how many were left out and
     `tail_count` how many stand behind the last one touched. `kept_tokens` stand before the first
@@ -72,6 +76,9 @@ class Checkpoint:
     whole: str = ""
     bound: int = 0
     resolved: int = 0
+    room: int = 0
+    raw_after: int = 0
+    high_after: int = 0
     window: str = ""
     first: int = 0
     source_count: int = 0
@@ -115,12 +122,20 @@ class Checkpoint:
         read = self.cache_read_measured or 0
         return measure_saving(saved, Usage(self.tokens_after_measured - read, read))
 
-    def settles(self, whole: str, bound: int, tokens: int) -> bool:
+    def settles(self, whole: str, bound: int, size: Measure, room: int = 0) -> bool:
         """Tell whether this plan was made for the very history and bound at hand.
 
-        `tokens` is the size now; 2 % of growth is left to recalibrated estimates.
+        `size` is what goes out now; 2 % of growth is left to recalibrated estimates. The very same
+        request may be found larger, as long as it fits, or is no larger than it was thought to be
+        at most. `room` are the tokens that the answer needs. A plan that missed its target settles
+        no less: the next one would only take its result further apart.
         """
-        return whole == self.whole and bound >= self.bound and tokens <= self.tokens_after * 1.02
+        if whole != self.whole or bound < self.bound or room > self.room:
+            return False
+        count = size.count()
+        most = max(self.high_after, bound - room)
+        same = size.raw().best == self.raw_after and count.high <= most
+        return same or count.tokens <= self.tokens_after * 1.02
 
     def with_usage(self, usage: Usage) -> Checkpoint:
         """Return the checkpoint with what the provider reported after it."""

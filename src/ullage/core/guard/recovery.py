@@ -155,10 +155,12 @@ def _smaller(
     tails = setup.policy.recovery_tails
     keep = Keep(tails[min(spent, len(tails) - 1)])
     target, most = _find_targets(measured, bound, named=error.limit is not None)
+    room = 0
     if request.max_tokens or request.reserve:
-        left = max(bound - room_needed(setup.policy, request, bound), 1)
+        room = room_needed(setup.policy, request, bound)
+        left = max(bound - room, 1)
         target, most = min(target, left), min(most, left)
-    due = Due(target, DETERMINISTIC, trigger, keep=keep, most=most)
+    due = Due(target, DETERMINISTIC, trigger, keep=keep, most=most, room=room)
     made = yield from compact_request(setup, request, measured, due)
     if made.outcome is None or made.measured.count.tokens >= refused:
         raise ContextTooLargeError(

@@ -371,10 +371,19 @@ def _record(
         generation=replayed.generation,
         bound=bound,
         resolved=was.window.working_tokens or 0,
+        room=due.room,
+        raw_after=_count_raw(outcome),
+        high_after=outcome.after.high,
         since=past.to_dict() if past is not None else None,
         window=f"{bound:,} tokens, {was.window.name_source()}",
         aside=aside if carried is None else find_aside(carried.facts, outcome.block),
     )
+
+
+def _count_raw(outcome: Outcome) -> int:
+    """Return the size after an outcome by the counter, 0 where nobody measured it."""
+    measured = outcome.after.measured
+    return measured.raw().best if measured is not None else 0
 
 
 def _store(

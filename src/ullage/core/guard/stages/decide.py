@@ -15,7 +15,7 @@ from ullage.core.compaction.situation import Keep
 from ullage.core.compaction.strategies.strip_media import keep_newest
 from ullage.core.dialects.families import NO_LIMITS
 from ullage.core.guard.stages.measure import count_closing
-from ullage.core.guard.stages.room import has_room, room_needed
+from ullage.core.guard.stages.room import find_room, has_room, must_refuse
 
 if TYPE_CHECKING:
     from ullage.core.compaction.aftermath import Aftermath
@@ -39,6 +39,7 @@ class Due:
     and alone where there are none. `surplus` are the tokens by which knowledge is over its share.
     Where the target is too small for rules and open tasks, it rises up to `most`; 0 if it may not.
     One that `waits` is not made where its target is out of reach, as long as the request fits.
+    `room` are the tokens that it is to leave for the answer.
     """
 
     target: int
@@ -49,6 +50,7 @@ class Due:
     waits: bool = False
     surplus: int = 0
     most: int = 0
+    room: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +124,12 @@ def _find_due(setup: Setup, request: Request, measured: Measured) -> tuple[Due |
     count, known, total = measured.count, replayed.checkpoint, measured.window.total_tokens
     high = count.high
     switched = known is not None and known.bound > bound
-    settled = known is not None and known.settles(replayed.read.prefixes[-1], bound, count.tokens)
-    settled = settled or _is_left_to_provider(request, policy, high, bound)
+    room = find_room(policy, request, total)
+    settled = _is_settled(setup, measured, bound, room)
+    stays = settled or _is_left_to_provider(request, policy, high, bound)
     if request.reserves_all and request.reserve and total is not None:
-        bound = max(min(bound, total - room_needed(policy, request, total)), 1)
-    rung = None if settled else policy.rung(high / bound)
+        bound = max(min(bound, total - room), 1)
+    rung = None if stays else policy.rung(high / bound)
     ahead = rung is not None and setup.background and _waits(policy, rung)
     rung = None if ahead or _may_shrink(setup, request, measured, rung) else rung
     target = most = bound
@@ -134,12 +137,10 @@ def _find_due(setup: Setup, request: Request, measured: Measured) -> tuple[Due |
         deep, kept = _find_target(rung, measured, bound), known.kept_tokens if known else 0
         past = review_last(measured)
         target = choose_target(deep, count.tokens, kept, past, setup.prices)
-    if (request.max_tokens is not None or request.reserve) and total is not None:
-        room = room_needed(policy, request, total)
-        if high + room > total:
-            rung = rung or min(policy.rungs, key=_at)
-            most = total - room
-            target = min(_find_target(rung, measured, bound), most)
+    if room and total is not None and high + room > total and not settled:
+        rung = rung or min(policy.rungs, key=_at)
+        most = total - room
+        target = min(_find_target(rung, measured, bound), most)
     if rung is None:
         return None, ahead
     most = min(most, int(_find_middle(rung) * bound))
@@ -147,7 +148,20 @@ def _find_due(setup: Setup, request: Request, measured: Measured) -> tuple[Due |
     if switched:
         trigger = "model_switch"
     due = _of(policy, rung, max(target, 1))
-    return replace(due, trigger=trigger, waits=True, most=most), ahead
+    return replace(due, trigger=trigger, waits=True, most=most, room=room), ahead
+
+
+def _is_settled(setup: Setup, measured: Measured, bound: int, room: int) -> bool:
+    """Tell whether the checkpoint that was applied was made for this very request.
+
+    Then what it made goes out, whether it met its target or not: the same messages give the same
+    bytes. What would be refused before the send does not go out, and may be made smaller.
+    """
+    replayed = measured.replayed
+    known, whole = replayed.checkpoint, replayed.read.whole
+    if known is None or not known.settles(whole, bound, measured.size, room):
+        return False
+    return not must_refuse(setup, measured)
 
 
 def review_last(measured: Measured) -> Aftermath | None:

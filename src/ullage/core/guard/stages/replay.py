@@ -18,7 +18,7 @@ from ullage.core.compaction.faults import AskedAgain, find_faults
 from ullage.core.guard.conversation import Conversation
 from ullage.core.guard.request import Need, NeedLoad
 from ullage.core.guard.stages.read import Read, read_history
-from ullage.core.guard.stages.room import room_needed
+from ullage.core.guard.stages.room import find_room
 from ullage.core.tokens.counting import measure
 from ullage.core.values.frozen import replace
 
@@ -144,8 +144,8 @@ def _fits_whole(search: _Search) -> bool:
     if 0 < conversation.wide <= bound:
         return high < bound
     most = setup.policy.thresholds.lowest * bound
-    if (request.max_tokens is not None or request.reserve) and total is not None:
-        most = min(most, total - room_needed(setup.policy, request, total))
+    if total is not None:
+        most = min(most, total - find_room(setup.policy, request, total))
     return high < most
 
 

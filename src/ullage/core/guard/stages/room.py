@@ -28,6 +28,13 @@ def room_needed(policy: Policy, request: Request, total: int) -> int:
     return min(request.max_tokens, least)
 
 
+def find_room(policy: Policy, request: Request, total: int | None) -> int:
+    """Return the tokens that the answer asked for needs, 0 where nobody asks for a size."""
+    if total is None or (request.max_tokens is None and not request.reserve):
+        return 0
+    return room_needed(policy, request, total)
+
+
 def _find_spare(policy: Policy, total: int) -> int:
     """Return what is above the critical pressure."""
     return int((1 - policy.thresholds.critical) * total)
@@ -46,3 +53,17 @@ def has_room(setup: Setup, request: Request, measured: Measured) -> bool:
         if high + room > total:
             return False
     return bound is None or high < bound
+
+
+def must_refuse(setup: Setup, measured: Measured) -> bool:
+    """Tell whether a request surely does not fit into a bound that is proven.
+
+    Surely means that the lower edge of the count does not; where only the upper edge does not, the
+    answer will tell. A strict guard goes by the upper edge, and by any bound.
+    """
+    window, count = measured.window, measured.count
+    if window.input_tokens is None or not setup.refuses:
+        return False
+    if not (window.proven or setup.strict):
+        return False
+    return (count.high if setup.strict else count.low) >= window.input_tokens

@@ -15,7 +15,7 @@ from ullage.core.guard.events import Event, Notice, WindowCramped
 from ullage.core.guard.learning import show
 from ullage.core.guard.request import Need, NeedTrial, Prepared, Preparing, Request, Setup
 from ullage.core.guard.stages.measure import Measured, ask_server, explain_immovable
-from ullage.core.guard.stages.room import min_output
+from ullage.core.guard.stages.room import min_output, must_refuse
 from ullage.core.tokens.budget import SOON, Cramped, find_cramped, find_hasty
 from ullage.core.tokens.gauge import assess
 from ullage.core.values.frozen import replace
@@ -52,7 +52,7 @@ def prepare_view(setup: Setup, request: Request, made: Made, *, ahead: bool = Fa
         events.append(WindowCramped(tight.sentence()))
         conversation = replace(conversation, cramped=tight.bound)
     events += _find_excess(setup, request, measured)
-    tried = yield from _refuse(setup, measured, count)
+    tried = yield from _refuse(setup, measured)
     events += tried
     given = request.max_tokens if tried else _clamp(setup, request, measured, count)
     if given != request.max_tokens:
@@ -107,21 +107,16 @@ def put_together(setup: Setup, sent: Transcript) -> list[Raw]:
     return list(sent.raws)
 
 
-def _refuse(
-    setup: Setup, measured: Measured, count: Count
-) -> Generator[Need, Any, tuple[Event, ...]]:
+def _refuse(setup: Setup, measured: Measured) -> Generator[Need, Any, tuple[Event, ...]]:
     """Raise ContextTooLargeError for what surely does not fit, where the setup refuses anything.
 
-    Surely means that the lower edge of the count does not; where only the upper edge does not, the
-    answer will tell. A strict guard goes by the upper edge. What was learned may be wrong: against
-    such a bound a request is sent now and then, as a trial. Returns what to tell of it.
+    What was learned may be wrong: against such a bound a request is sent now and then, as a trial.
+    Returns what to tell of it.
     """
-    window, bound = measured.window, measured.window.input_tokens
-    size = count.high if setup.strict else count.low
-    if bound is None or size < bound or not setup.refuses:
+    if not must_refuse(setup, measured):
         return ()
-    if not (window.proven or setup.strict):
-        return ()
+    window, count = measured.window, measured.count
+    bound, size = window.tokens(), count.high if setup.strict else count.low
     if window.is_learned and setup.tries and (yield NeedTrial()):
         return (
             Notice(
