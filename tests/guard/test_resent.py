@@ -169,3 +169,14 @@ def test_a_smaller_window_is_planned_for_once() -> None:
         sent = [sender.send(history, max_tokens=80) for _ in range(3)]
     assert sender.made == [1, 1, 0, 0]
     assert len(set(sent)) == 1
+
+
+def test_what_is_refused_before_the_send_is_made_smaller() -> None:
+    sender = Sender("memory:", "anthropic", "claude-sonnet-4-5")
+    history = keep_log("anthropic", 460)
+    with closing(sender.store):
+        with pytest.raises(ullage.ContextTooLargeError):
+            sender.send(history, max_tokens=100)
+        sent = [sender.send(history, max_tokens=100) for _ in range(3)]
+    assert sender.made == [1, 0, 0]
+    assert len(set(sent)) == 1
