@@ -436,6 +436,16 @@ def test_a_broken_history_is_made_smaller_where_a_server_refuses_its_size(flaw: 
     assert not ullage.repair(made).repairs
 
 
+@pytest.mark.parametrize("turns", [12, 20])
+def test_results_whose_calls_stand_at_the_server_all_go_out(turns: int) -> None:
+    said = [item for n in range(turns) for item in (
+        {"type": "item_reference", "id": f"fc_{n}"},
+        {"type": "function_call_output", "call_id": f"c{n}", "output": "some words of it " * 90},
+    )]  # fmt: skip
+    fields = {"model": "m", "input": [{"role": "user", "content": "Mend the build."}, *said]}
+    assert planned(of(), call(fields, "openai_responses")).body == json.dumps(fields).encode()
+
+
 # --- thinking beside a lowered answer -------------------------------------------------------------
 
 

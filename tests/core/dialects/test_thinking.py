@@ -68,7 +68,13 @@ def test_one_room_or_a_little_less_makes_the_same_bytes() -> None:
             {"generationConfig": {"seed": 1, "thinkingConfig": {"thinkingBudget": 8_000}}},
             {"generationConfig": {"seed": 1, "thinkingConfig": {"thinkingBudget": 4_000}}},
         ),
+        (
+            {"generation_config": {"thinking_config": {"thinkingBudget": 8_000}}},
+            {"generation_config": {"thinking_config": {"thinkingBudget": 4_000}}},
+        ),
         ({"reasoning": {"effort": "high"}}, {}),
+        ({"thinking": SimpleNamespace(budget_tokens=8_000)}, {}),
+        ({"config": SimpleNamespace(thinking={"budget_tokens": 8_000})}, {}),
         ({"thinking": {"type": "adaptive"}, "config": "plain", "extra_body": None}, {}),
     ],
 )
@@ -95,3 +101,15 @@ def test_an_object_of_an_sdk_is_copied() -> None:
     made = lower_thinking({"config": config}, 9_000, 6_000)["config"]
     assert (made.seed, made.thinking_config.thinking_budget) == (1, 4_000)
     assert config.thinking_config.thinking_budget == 8_000
+
+
+def test_edits_of_thinking_go_with_thinking() -> None:
+    edits = [{"type": "clear_thinking_20251015"}, {"type": "clear_tool_uses_20250919"}]
+    fields = {"thinking": enabled(8_000), "context_management": {"edits": edits}}
+    made = lower_thinking(fields, 9_000, 1_200)
+    assert made["thinking"] == {"type": "disabled"}
+    assert made["context_management"] == {"edits": edits[1:]}
+    assert "context_management" not in lower_thinking(fields, 9_000, 6_000)
+    for other in ({"edits": edits[1:]}, {"edits": None}, None):
+        held = {**fields, "context_management": other}
+        assert lower_thinking(held, 9_000, 1_200) == {"thinking": {"type": "disabled"}}

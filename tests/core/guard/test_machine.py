@@ -564,6 +564,32 @@ def test_a_broken_history_stays_where_a_pin_is_on_what_would_be_repaired() -> No
     assert history[4] in World(window(100)).drive(steps).messages
 
 
+def result(of: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": of, "content": "x " * 9}
+
+
+@pytest.mark.parametrize("places", [(18,), (4, 7), (4, 7, 10, 13)])
+def test_results_that_nobody_answered_or_that_are_many_make_no_repair(places: Any) -> None:
+    """Their calls stand where a proxy does not see them, or they are news."""
+    history, kept = talk(8), replace(setup(), repairs=False, refuses=False)
+    for place in places:
+        history.insert(place, result(f"gone {place}"))
+    made = prepare(World(window(100)), history, kept)
+    assert not events(made, Repaired)
+    assert history[-1] in made.messages
+
+
+def test_what_was_repaired_and_compacted_once_stays_so_though_all_would_fit() -> None:
+    history, kept = talk(8), replace(setup(), repairs=False)
+    history.insert(4, result("gone"))
+    world = World(window(200))
+    made = prepare(world, history, kept)
+    longer = [*history, {"role": "assistant", "content": "so"}, {"role": "user", "content": "on"}]
+    later = prepare(world, longer, kept)
+    assert later.messages[: len(made.messages)] == made.messages
+    assert len(later.messages) == len(made.messages) + 2
+
+
 @pytest.mark.parametrize(
     "steps", [guard.prepare_ahead, lambda kept, asked: guard.prepare_compacted(kept, asked, 60)]
 )

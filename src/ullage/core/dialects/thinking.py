@@ -25,18 +25,20 @@ LEAST_GEMINI: Final = 512
 
 
 class _Budget(NamedTuple):
-    """The key of a budget, the least it may be, and what stands in the field without thinking."""
+    """The keys of a budget, the least it may be, and what stands in the field without thinking."""
 
-    key: str
+    keys: tuple[str, ...]
     least: int
     off: Mapping[str, Any] | None
 
 
+_GEMINI: Final = ("thinkingBudget", "thinking_budget")
+
 _BUDGETS: Final[Mapping[str, _Budget]] = {
-    "thinking": _Budget("budget_tokens", LEAST_THINKING, {"type": "disabled"}),
-    "reasoning": _Budget("max_tokens", LEAST_THINKING, {"enabled": False}),
-    "thinkingConfig": _Budget("thinkingBudget", LEAST_GEMINI, None),
-    "thinking_config": _Budget("thinking_budget", LEAST_GEMINI, None),
+    "thinking": _Budget(("budget_tokens",), LEAST_THINKING, {"type": "disabled"}),
+    "reasoning": _Budget(("max_tokens",), LEAST_THINKING, {"enabled": False}),
+    "thinkingConfig": _Budget(_GEMINI, LEAST_GEMINI, None),
+    "thinking_config": _Budget(_GEMINI, LEAST_GEMINI, None),
 }
 """By the name of the field in which it stands."""
 
@@ -45,6 +47,7 @@ _AROUND: Final = (
     "additional_model_request_fields",
     "extra_body",
     "generationConfig",
+    "generation_config",
     "config",
 )
 """Fields that may hold such a field: those of Bedrock, of the SDKs, and of Gemini."""
@@ -65,16 +68,47 @@ def lower_thinking(fields: Any, asked: int, given: int) -> dict[str, Any]:
     for name in _AROUND:
         inner = field_of(fields, name)
         made = {} if inner is None else lower_thinking(inner, asked, given)
-        if made:
+        if made and (isinstance(inner, Mapping) or hasattr(inner, "model_copy")):
             found[name] = _change(inner, made)
+    most = given - min(LEAST_ANSWER, given // 4)
     for name, kind in _BUDGETS.items():
         held = field_of(fields, name)
-        budget = None if held is None else field_of(held, kind.key)
-        if type(budget) is int and 0 < budget < asked:
-            lowered = _halve(budget, given - min(LEAST_ANSWER, given // 4))
-            if lowered != budget:
-                found[name] = _write(held, kind, budget, lowered)
+        key = next((k for k in kind.keys if held is not None and _is_budget(held, k, asked)), None)
+        if key is not None and field_of(held, key) > max(most, 0):
+            found[name] = _lower(held, kind, key, most)
+    if found.get("thinking") == _BUDGETS["thinking"].off:
+        found |= _drop_clearing(fields)
     return found
+
+
+def _is_budget(held: Any, key: str, asked: int) -> bool:
+    """Tell whether a field that can be changed holds a budget inside the answer."""
+    budget = field_of(held, key)
+    can_change = isinstance(held, Mapping) or hasattr(held, "model_copy")
+    return can_change and type(budget) is int and 0 < budget < asked
+
+
+def _lower(held: Any, kind: _Budget, key: str, most: int) -> Any:
+    """Return a field with its budget halved as often as it is over the most, or without one."""
+    budget = lowered = field_of(held, key)
+    while lowered > max(most, 0):
+        lowered //= 2
+    if lowered >= kind.least or kind.off is None:
+        return _change(held, {key: max(lowered, min(budget, kind.least))})
+    return dict(kind.off)
+
+
+def _drop_clearing(fields: Any) -> dict[str, Any]:
+    """Return the provider's own edits without those of thinking, which it takes beside it alone.
+
+    "`clear_thinking_20251015` strategy requires `thinking` to be enabled or adaptive", Anthropic.
+    """
+    edits = field_of(fields, "context_management")
+    listed = field_of(edits, "edits") if isinstance(edits, Mapping) else None
+    if not isinstance(listed, list):
+        return {}
+    left = [e for e in listed if not str(field_of(e, "type")).startswith("clear_thinking")]
+    return {} if len(left) == len(listed) else {"context_management": {**edits, "edits": left}}
 
 
 def _change(holder: Any, changed: Mapping[str, Any]) -> Any:
@@ -82,17 +116,3 @@ def _change(holder: Any, changed: Mapping[str, Any]) -> Any:
     if isinstance(holder, Mapping):
         return {**holder, **changed}
     return holder.model_copy(update=dict(changed))
-
-
-def _halve(budget: int, most: int) -> int:
-    """Return a budget, halved as often as it is over the most."""
-    while budget > max(most, 0):
-        budget //= 2
-    return budget
-
-
-def _write(held: Any, kind: _Budget, budget: int, lowered: int) -> Any:
-    """Return a field with a lowered budget, or without thinking."""
-    if lowered >= kind.least or kind.off is None:
-        return _change(held, {kind.key: max(lowered, min(budget, kind.least))})
-    return dict(kind.off)

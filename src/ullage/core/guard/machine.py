@@ -9,11 +9,8 @@ after a refusal is `core.guard.recovery`'s, what a response teaches is `core.gua
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ullage.core.compaction.laws import is_lawful
-from ullage.core.errors import MalformedHistoryError
 from ullage.core.guard.events import OverShare
 from ullage.core.guard.learned import NOTHING
 from ullage.core.guard.request import (
@@ -30,7 +27,7 @@ from ullage.core.guard.stages.bind import bind
 from ullage.core.guard.stages.compact import compact_if_allowed, compact_request, leave
 from ullage.core.guard.stages.decide import decide, decide_ahead, decide_by_hand, find_overruns
 from ullage.core.guard.stages.measure import Measured, measure_request
-from ullage.core.guard.stages.read import check_request, read_request
+from ullage.core.guard.stages.read import check_request, lend_repairs, read_request
 from ullage.core.guard.stages.replay import replay
 from ullage.core.guard.stages.view import prepare_view
 from ullage.core.values.frozen import replace
@@ -45,19 +42,20 @@ def prepare(setup: Setup, request: Request, *, unbinds: bool = False) -> Prepari
 
     With `unbinds` all reasoning so far is left out, where the setup says that it is bound.
 
-    A broken history that is to stay as it is, as in a proxy, is repaired where a compaction is due:
-    nothing of it could be left out by the laws.
+    A broken history that is to stay as it is, as in a proxy, goes out repaired where it is, or was,
+    compacted (`lend_repairs`): nothing of it could be left out by the laws.
 
     Raises MalformedHistoryError, ConfigurationError (bad pins or max_tokens) and
     ContextTooLargeError, the last only against a bound that is proven, or when `strict`.
     """
     check_request(request)
-    measured = yield from open_request(setup, request, NeedWindow(), unbinds=unbinds)
+    lent = lend_repairs(setup, request)
+    measured = yield from open_request(lent, request, NeedWindow(), unbinds=unbinds)
+    decision = decide(measured.setup, request, measured)
+    if lent is not setup and decision.due is None and measured.replayed.checkpoint is None:
+        measured = yield from open_request(setup, request, NeedWindow(), unbinds=unbinds)
+        decision = decide(measured.setup, request, measured)
     setup = measured.setup
-    decision = decide(setup, request, measured)
-    if decision.due is not None and is_broken(setup, measured):
-        with suppress(MalformedHistoryError):  # a pin is on what would have to be repaired
-            return (yield from prepare(replace(setup, repairs=True), request, unbinds=unbinds))
     made, over = leave(measured), decision.over
     if decision.due is not None:
         made = yield from compact_if_allowed(setup, request, measured, decision.due)
@@ -89,22 +87,9 @@ def prepare_compacted(setup: Setup, request: Request, target: int) -> Preparing:
     return (yield from prepare_view(replace(setup, strict=False), request, made))
 
 
-def is_broken(setup: Setup, measured: Measured) -> bool:
-    """Tell whether a history arrived broken that was not repaired."""
-    return not setup.repairs and not is_lawful(measured.replayed.read.history)
-
-
 def open_whole(setup: Setup, request: Request, need: NeedWindow) -> Generator[Need, Any, Measured]:
-    """Do as `open_request` for a request that is compacted: a broken history is repaired first.
-
-    It stays broken where a pin is on what would have to be repaired.
-    """
-    measured = yield from open_request(setup, request, need)
-    if is_broken(setup, measured):
-        repairing = replace(measured.setup, repairs=True)
-        with suppress(MalformedHistoryError):  # as above
-            return (yield from open_request(repairing, request, NeedWindow()))
-    return measured
+    """Do as `open_request` for a request that is compacted: a broken history is repaired first."""
+    return (yield from open_request(lend_repairs(setup, request), request, need))
 
 
 def open_request(

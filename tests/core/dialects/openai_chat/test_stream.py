@@ -274,3 +274,18 @@ def test_an_error_within_the_stream_is_kept(event: dict[str, Any]) -> None:
     assert into.failed is event
     assert into.text == "so far"
     assert not into.ended
+
+
+def test_calls_of_one_name_under_one_id_are_two_and_a_repeated_one_is_one():
+    def asked(arguments: str) -> dict[str, Any]:
+        return {"id": "a", "function": {"name": "f", "arguments": arguments}}
+
+    reader = ChatAnswer()
+    for arguments in ('{"x": 1}', '{"x": 2}', '{"x": 2}'):
+        reader.take({"choices": [{"delta": {"tool_calls": [asked(arguments)]}}]})
+    last = {"delta": {}, "message": {"tool_calls": [asked('{"x": 2}')]}}
+    reader.take({"choices": [last]})
+    assert [(c.name, c.arguments) for c in reader.reply().calls] == [
+        ("f", '{"x": 1}'),
+        ("f", '{"x": 2}'),
+    ]

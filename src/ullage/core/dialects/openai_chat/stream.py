@@ -56,10 +56,12 @@ class _Asked:
 
     def complete(self) -> bool:
         """Tell whether the arguments are a whole JSON object."""
-        try:
-            return isinstance(json.loads(self.arguments), dict)
-        except (ValueError, RecursionError):
-            return False
+        return _is_object(self.arguments)
+
+    def repeats(self, call_id: str, name: str, arguments: str) -> bool:
+        """Tell whether this very call comes again, as in a last chunk with the whole message."""
+        same = bool(call_id) and (call_id, name) == (self.id, self.name)
+        return same and arguments == self.arguments and self.complete()
 
 
 class ChatAnswer:
@@ -91,8 +93,9 @@ class ChatAnswer:
         for choice in members(event.get("choices")):
             if choice.get("index") not in (None, 0):
                 continue
-            delta = fields(choice.get("delta"))
-            self._message(delta or fields(choice.get("message")), deltas, whole=not delta)
+            whole = "delta" not in choice and not self._calls
+            said = choice.get("delta") or choice.get("message")
+            self._message(fields(said), deltas, whole=whole)
             self._note_finish(choice.get("finish_reason"))
         for name in ("usage", "timings"):  # timings are llama.cpp's
             if fields(event.get(name)):
@@ -154,6 +157,8 @@ class ChatAnswer:
         )
         arguments = as_json(function.get("arguments"))
         call = None if whole else self._place(index, call_id)
+        if call is not None and call.repeats(call_id, name, arguments):
+            return
         if call is None or (name and _another(call, name, index, call_id, arguments)):
             call = _Asked()
             self._calls.append(call)
@@ -169,7 +174,7 @@ class ChatAnswer:
         if isinstance(index, int):
             return self._places.get(index)
         if call_id:
-            return next((c for c in self._calls if c.id == call_id), None)
+            return next((c for c in reversed(self._calls) if c.id == call_id), None)
         return self._calls[-1] if self._calls else None
 
     def _thinking(self) -> tuple[Mapping[str, Any], ...]:
@@ -186,10 +191,19 @@ def _another(call: _Asked, name: str, index: object, call_id: str, arguments: st
     send no index at all, and some give one id to several calls.
     """
     if call_id and call.id:
-        return call_id != call.id or (name != call.name and call.complete())
+        anew = name != call.name or _is_object(arguments)
+        return call_id != call.id or (anew and call.complete())
     if not isinstance(index, int):
         return not call_id
     return bool(arguments) and not call_id and call.complete()
+
+
+def _is_object(arguments: str) -> bool:
+    """Tell whether arguments are a whole object of JSON."""
+    try:
+        return isinstance(json.loads(arguments), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _texts(content: object) -> list[str]:

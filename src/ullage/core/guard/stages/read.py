@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ullage.core.compaction import mending
 from ullage.core.compaction import pins as pinned
 from ullage.core.compaction.checkpoint import chain
-from ullage.core.errors import ConfigurationError
+from ullage.core.errors import ConfigurationError, MalformedHistoryError
 from ullage.core.messages.readings import limit_memo
 
 if TYPE_CHECKING:
@@ -101,6 +101,37 @@ def read_request(setup: Setup, request: Request) -> Read:
         {new: request.sections[old] for new, old in _map_marked(request.sections, mended).items()},
         mended.origin if mended.repairs else (),
     )
+
+
+SEEN_LOST: Final = 0.1
+"""The share of results that a repair which nobody asked for may leave out, or one. Where more have
+no call, the calls stand where we do not see them: on the server, or in texts. Our choice."""
+
+
+def lend_repairs(setup: Setup, request: Request) -> Setup:
+    """Return the setup with repairs where a history is broken that it leaves so, and repairable.
+
+    It is where a repair loses next to nothing: few results, none that the model has not answered
+    yet, and no pin. Raises MalformedHistoryError for what cannot be read.
+    """
+    if setup.repairs:
+        return setup
+    arrived = _read(setup, request.messages)
+    mended = mending.repair(arrived, setup.codec)
+    if not mended.repairs:
+        return setup
+    messages = arrived.messages
+    answered = max((i for i, m in enumerate(messages) if m.role == "assistant"), default=0)
+    lost = [r.message for r in mended.repairs if r.fault in ("orphan_result", "duplicate_result")]
+    if lost and max(lost) > answered:
+        return setup
+    if len(lost) > max(1, SEEN_LOST * sum(len(m.results) for m in messages)):
+        return setup
+    try:
+        pinned.check_mended(request.pins, mended, request.messages)
+    except MalformedHistoryError:
+        return setup
+    return replace(setup, repairs=True)
 
 
 def read_history(setup: Setup, messages: Sequence[Raw]) -> tuple[Transcript, Mended]:
