@@ -103,7 +103,7 @@ def read_request(setup: Setup, request: Request) -> Read:
     )
 
 
-SEEN_LOST: Final = 0.1
+LOST_MOST: Final = 0.1
 """The share of results that a repair which nobody asked for may leave out, or one. Where more have
 no call, the calls stand where we do not see them: on the server, or in texts. Our choice."""
 
@@ -125,7 +125,7 @@ def lend_repairs(setup: Setup, request: Request) -> Setup:
     lost = [r.message for r in mended.repairs if r.fault in ("orphan_result", "duplicate_result")]
     if lost and max(lost) > answered:
         return setup
-    if len(lost) > max(1, SEEN_LOST * sum(len(m.results) for m in messages)):
+    if len(lost) > max(1, LOST_MOST * sum(len(m.results) for m in messages)):
         return setup
     try:
         pinned.check_mended(request.pins, mended, request.messages)
