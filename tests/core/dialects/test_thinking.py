@@ -113,3 +113,13 @@ def test_edits_of_thinking_go_with_thinking() -> None:
     for other in ({"edits": edits[1:]}, {"edits": None}, None):
         held = {**fields, "context_management": other}
         assert lower_thinking(held, 9_000, 1_200) == {"thinking": {"type": "disabled"}}
+
+
+def test_an_object_that_has_any_field_is_left_alone() -> None:
+    """Tests of programs hand over such objects."""
+
+    class Anything:
+        def __getattr__(self, name: str) -> Any:
+            return Anything()
+
+    assert lower_thinking({"config": Anything(), "thinking": Anything()}, 9_000, 6_000) == {}

@@ -62,14 +62,20 @@ def lower_thinking(fields: Any, asked: int, given: int) -> dict[str, Any]:
     turned off, where it can be. A budget over `asked` stays: with thinking between calls of tools
     it may be. Fields that need no change are not in the result.
     """
-    found: dict[str, Any] = {}
     if given >= asked:
-        return found
+        return {}
+    found = _lower_held(fields, asked, given)
     for name in _AROUND:
         inner = field_of(fields, name)
-        made = {} if inner is None else lower_thinking(inner, asked, given)
-        if made and (isinstance(inner, Mapping) or hasattr(inner, "model_copy")):
+        made = {} if inner is None else _lower_held(inner, asked, given)
+        if made and _can_change(inner):
             found[name] = _change(inner, made)
+    return found
+
+
+def _lower_held(fields: Any, asked: int, given: int) -> dict[str, Any]:
+    """Do as `lower_thinking` with the budgets that stand in these fields themselves."""
+    found: dict[str, Any] = {}
     most = given - min(LEAST_ANSWER, given // 4)
     for name, kind in _BUDGETS.items():
         held = field_of(fields, name)
@@ -84,8 +90,7 @@ def lower_thinking(fields: Any, asked: int, given: int) -> dict[str, Any]:
 def _is_budget(held: Any, key: str, asked: int) -> bool:
     """Tell whether a field that can be changed holds a budget inside the answer."""
     budget = field_of(held, key)
-    can_change = isinstance(held, Mapping) or hasattr(held, "model_copy")
-    return can_change and type(budget) is int and 0 < budget < asked
+    return type(budget) is int and 0 < budget < asked and _can_change(held)
 
 
 def _lower(held: Any, kind: _Budget, key: str, most: int) -> Any:
@@ -109,6 +114,11 @@ def _drop_clearing(fields: Any) -> dict[str, Any]:
         return {}
     left = [e for e in listed if not str(field_of(e, "type")).startswith("clear_thinking")]
     return {} if len(left) == len(listed) else {"context_management": {**edits, "edits": left}}
+
+
+def _can_change(holder: Any) -> bool:
+    """Tell whether a holder of fields can be copied with other values."""
+    return isinstance(holder, Mapping) or hasattr(holder, "model_copy")
 
 
 def _change(holder: Any, changed: Mapping[str, Any]) -> Any:
