@@ -24,3 +24,13 @@ def test_a_paragraph_with_capitals_stands_behind_first_words_without_them(
 ) -> None:
     assert list(find_minded([first, PARAGRAPH], 1)) == found
     assert list(find_minded([first], 1)) == []
+
+
+OWN = "My lease ends in May. I sign it soon. Both keys are mine."
+
+
+def test_who_begins_one_of_two_sentences_with_a_capital_may_go_on_of_themselves() -> None:
+    mixed, small = "ok so this came today. Let me tell you", "ok so this came today. no idea"
+    assert list(find_minded([mixed, OWN, PARAGRAPH, OWN], 1)) == []
+    assert list(find_minded([mixed, PARAGRAPH, PARAGRAPH, OWN], 1)) == [1, 2, 3]
+    assert list(find_minded([small, OWN, OWN], 1)) == [1, 2]

@@ -222,6 +222,12 @@ def test_a_comma_in_a_first_line_is_no_greeting() -> None:
     assert drop_quoted(text).strip() == "Also, here is the letter:"
 
 
+def test_who_goes_on_behind_a_quotation_is_the_one_who_quoted() -> None:
+    own = "I like Ann. Dealers get thirty days of me. Tell her so in English."
+    told = drop_quoted(f"ok this came in\n\n```\n{TRAIN}\n```\n\n{own}")
+    assert told.split("\n")[-1] == own
+
+
 MINDED = "Thanks for booking with us. The van is white. Hirers must sign the form. Fuel is extra."
 
 

@@ -45,9 +45,44 @@ def test_behind_what_is_closed_a_person_goes_on() -> None:
         f"```\n{BEGS}\n```\n{TYPED}",
         f"<log>\n{BEGS}\n</log>\n{TYPED}",
         f"-----\n{BEGS}\n-----\n{TYPED}",
+        f"```\nFrom: ann@example.org\nSubject: casks\n{BEGS}\n```\n{TYPED}",
+        f"-----\nFrom: ann@example.org\nSubject: casks\n{BEGS}\n-----\n{TYPED}",
     ):
         assert origin_of(text, TYPED) == "typed"
         assert drop_quoted(text) == TYPED
+
+
+@pytest.mark.parametrize(
+    "marks", ['""', "\u201c\u201d", "\u201e\u201c", "\xab\xbb", "\u300c\u300d"]
+)
+def test_a_paragraph_in_quotation_marks_is_somebody_elses_and_behind_it_a_person_goes_on(
+    marks: str,
+) -> None:
+    speech = f"{marks[0]}Dear Ann, the gate is shut by nine.\n\n{BEGS}{marks[1]}"
+    text = f"This came in.\n\n{speech}\n\n{TYPED}"
+    assert origin_of(text) == "quoted"
+    assert drop_quoted(text).split("\n")[-1] == TYPED
+    for own in (
+        f"This came in.\n\n{marks[0]}{BEGS}",  # nothing closes it
+        f"{speech}\n\n{TYPED}",  # a message begins with it
+        f"This came in.\n\n{marks[0]}Casks{marks[1]} is the name of it, and {BEGS}",
+        f"This came in.\n\n{marks[0]}Gate shut{marks[1]}\n\n{BEGS}",  # too short
+        f"This is it\n{marks[0]}Gate at the north end of it and of the yard{marks[1]}\n{BEGS}",
+    ):
+        assert origin_of(own) == "typed", own
+
+
+@pytest.mark.parametrize("ruler", ["---", "***", "===="])
+def test_short_rulers_quote_behind_a_colon_and_part_a_text_elsewhere(ruler: str) -> None:
+    quoted = f"this came in:\n\n{ruler}\n{BEGS}\n{ruler}\n\n{TYPED}"
+    assert origin_of(quoted) == "quoted"
+    assert drop_quoted(quoted).split("\n")[-1] == TYPED
+    for parted in (
+        f"My day.\n\n{ruler}\n\n{TYPED}\n\n{ruler}\n\nThat is all.",
+        f"{ruler}\n{TYPED}\n{ruler}",
+        f"It came in:\n\n{ruler}\n{TYPED}",  # nothing ends it
+    ):
+        assert origin_of(parted, TYPED) == "typed"
 
 
 def test_headings_behind_first_words_make_a_document() -> None:

@@ -77,12 +77,14 @@ def find_copied(marked: Sequence[str]) -> range:
     lines = ["" if line == QUOTED else line for line in marked]
     opening = _find_opening(lines)
     back = find_return(lines, opening)
-    if any(trace.line >= back for trace in _find_hand(lines, opening)):
+    behind = _find_behind(marked)
+    if any(back <= trace.line < behind for trace in _find_hand(lines, opening)):
         back = len(lines)
     begun: list[Trace] = []
     if opening < len(lines):
         found = [*_find_traces(lines[:back], opening), *_find_announced(marked[:back], opening)]
-        begun = sorted(trace for trace in found if trace.line >= opening)
+        theirs = (t for t in found if t.kind != "hand" or t.line < behind)
+        begun = sorted(trace for trace in theirs if trace.line >= opening)
     if _weigh(begun) >= PROOF and _speaks_on(lines, opening, begun):
         return range(0)
     if _weigh(begun) < PROOF:
@@ -90,7 +92,7 @@ def find_copied(marked: Sequence[str]) -> range:
         if _weigh(begun) < PROOF_ALONE:
             return range(0)
     start = begun[0].line
-    while start > opening and lines[start - 1].strip() and not _ends_lead(lines[start - 1]):
+    while start > opening and lines[start - 1].strip() and not ends_lead(lines[start - 1]):
         start -= 1
     if any(trace.kind == "article" for trace in begun) and _asks(" ".join(lines[:opening])):
         start = _reach_up(lines, start, opening)
@@ -99,6 +101,12 @@ def find_copied(marked: Sequence[str]) -> range:
     if any(trace.kind == "hand" for trace in begun):
         back = min(back, _find_own_hand(lines, begun[-1].line))
     return range(start, back)
+
+
+def _find_behind(marked: Sequence[str]) -> int:
+    """Return the line behind all that is known to be quoted: who goes on there quoted it."""
+    quoted = [number for number, line in enumerate(marked) if line == QUOTED]
+    return quoted[-1] + 1 if quoted else len(marked)
 
 
 def _reach_up(lines: Sequence[str], start: int, opening: int) -> int:
@@ -159,12 +167,13 @@ def _find_opening(lines: Sequence[str]) -> int:
                 return number
             continue
         begun = True
-        if _ends_lead(line):
+        if ends_lead(line):
             return number + 1
     return len(lines)
 
 
-def _ends_lead(line: str) -> bool:
+def ends_lead(line: str) -> bool:
+    """Tell whether a line ends in a colon, marks and brackets behind it aside."""
     return line.rstrip(_CLOSERS).endswith((":", "\uff1a"))
 
 
@@ -254,7 +263,7 @@ def _find_announced(lines: Sequence[str], opening: int) -> Iterator[Trace]:
             continue
         if lead and not lines[number - 1].strip() and not _is_shown(line):
             yield Trace(number, "lead", 1)
-        lead = line if _ends_lead(line) and not cues.RULE_HEADING.search(line.lower()) else ""
+        lead = line if ends_lead(line) and not cues.RULE_HEADING.search(line.lower()) else ""
     first = next((n for n in range(opening, len(lines)) if lines[n].strip()), None)
     if first is None or (_is_shown(lines[first]) and not _NUMBERED.match(lines[first])):
         return
@@ -278,7 +287,7 @@ def _find_echoes(lines: Sequence[str], _: int) -> Iterator[Trace]:
     bare = [_mask(line.strip()) for line in lines]
     often = Counter(line for line in bare if len(line) > 3)
     yield from (Trace(n, "echo", 1) for n, line in enumerate(bare) if often[line] > 2)
-    twice = (n for n, line in enumerate(bare) if often[line] > 1 and _ends_lead(line))
+    twice = (n for n, line in enumerate(bare) if often[line] > 1 and ends_lead(line))
     yield from (Trace(n, "speaker", 1) for n in twice)
 
 
@@ -297,12 +306,12 @@ def _find_letter(lines: Sequence[str], opening: int) -> Iterator[Trace]:
     Who opens with a greeting, and announces nothing, signs what they wrote themselves.
     """
     signed = [*_find_signature(lines, opening)]
-    if signed and _is_greeting(next(filter(str.strip, lines))) and not any(map(_ends_lead, lines)):
+    if signed and _is_greeting(next(filter(str.strip, lines))) and not any(map(ends_lead, lines)):
         lines, signed = lines[: signed[0].line], []
     yield from signed
     for number in range(max(opening, 1), len(lines) - 1):
         above, below = lines[number - 1], lines[number + 1]
-        if above.strip() and not _ends_lead(above):
+        if above.strip() and not ends_lead(above):
             continue
         words = len(lines[number].split())
         if _GREETING.match(lines[number]) and words <= 6 and (words > 1 or not below.strip()):
@@ -315,7 +324,7 @@ def _find_salutation(lines: Sequence[str], opening: int) -> Iterator[Trace]:
     """Yield paragraphs behind somebody's first words that greet a person in a sentence's midst."""
     for number in range(max(opening, 1), len(lines)):
         above = lines[number - 1]
-        if _SALUTATION.match(lines[number]) and (not above.strip() or _ends_lead(above)):
+        if _SALUTATION.match(lines[number]) and (not above.strip() or ends_lead(above)):
             yield Trace(number, "salutation", 2)
 
 

@@ -343,8 +343,11 @@ SPEAKERS: Final = _any(
     r"i|i'\w+|me|my|mine|we|we'\w+|us|our|ours|please|let's",
     r"ich|mir|mich|mein\w*|wir|uns|unser\w*|bitte",
     r"je|j'\w+|moi|mon|ma|mes|nous|notre|nos",
-    r"yo|mis|nosotr[oa]s|nuestr[oa]s?|eu|meus?|minhas?|noi|nostr[oaie]|ik|mijn|wij|ons",
-    r"я|мне|меня|мо[йяеи]|мы|нам|нас|наш\w*|пожалуйста",
+    r"yo|mis?|m[íi][oa]s?|nosotr[oa]s|nuestr[oa]s?|eu|meus?|minhas?|noi|nostr[oaie]|ik|mijn|wij|ons",
+    r"quiero|tengo|soy|estoy|necesito|prefiero|puedo|creo|queremos|tenemos|somos|estamos|necesitamos",
+    r"quero|tenho|sou|estou|preciso|prefiro|posso|acho|temos|precisamos|voglio|vorrei|devo|ho|penso",
+    r"preferisco|abbiamo|vogliamo|dobbiamo|mam|chcę|jestem|muszę|mogę|wolę|mnie|m[óo]j|moj[aeą]|nasz\w*",
+    r"я|мне|меня|мо[йяеи]|мы|нам|нас|наш\w*|хочу|могу|буду|прошу|пожалуйста",
     r"أنا|لي|عندي|لدي|معي|مني|أريد|أحب|نحن|لنا|لدينا|عندنا|من فضلك",
     r"मैं|मैंने|मुझे|मेर[ाीे]|हम(?![\u0900-\u097f])|हमें|हमने|हमार[ाीे]|कृपया",
 )

@@ -19,7 +19,8 @@ SENTENCE: Final = re.compile(r"[^.!?。\uff01\uff1f\n]{2,300}[.!?。\uff01\uff1f
 def find_minded(lines: Sequence[str], opening: int) -> Iterator[int]:
     """Yield the paragraphs whose sentences begin with capitals, behind words that do not.
 
-    Who types in small letters does so to the end; names begin with a capital all the same. Rules
+    Who types in small letters does so to the end; names begin with a capital all the same. Who
+    begins only half of the sentences so may go on with capitals, and to speak of themselves. Rules
     that somebody says will follow are their own, and so is a paragraph of hardly anything else.
     """
     first = " ".join(lines[:opening])
@@ -27,7 +28,8 @@ def find_minded(lines: Sequence[str], opening: int) -> Iterator[int]:
     if begun is None or begun[1].isupper():
         return
     own = _BEGINS.findall(first)
-    if sum(map(str.isupper, own)) > 2 * sum(map(str.islower, own)):
+    large, small = sum(map(str.isupper, own)), sum(map(str.islower, own))
+    if large > 2 * small or (large >= small and _speaks(lines[opening:])):
         return
     if cues.RULE_HEADING.search(first.lower()):
         return
@@ -36,6 +38,12 @@ def find_minded(lines: Sequence[str], opening: int) -> Iterator[int]:
         large = sum(map(str.isupper, begins))
         if large >= max(HAND, CAPITALS * len(begins)) and not _lays_down(line):
             yield number
+
+
+def _speaks(lines: Sequence[str]) -> bool:
+    """Tell whether a writer speaks of themselves in most paragraphs."""
+    told = [line for line in lines if line.strip()]
+    return 2 * sum(cues.ONESELF.search(line.lower()) is not None for line in told) > len(told)
 
 
 def _lays_down(line: str) -> bool:

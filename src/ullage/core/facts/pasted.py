@@ -76,6 +76,9 @@ _MACHINE: Final = re.compile(
 )
 """Lines as programs write them and people do not."""
 
+_PARTING: Final = re.compile(r"\s{0,3}([-=_*~.])\1{2,3}\s*$")
+"""A short ruler, as Markdown has it: alone these part what somebody writes."""
+
 CELLS: Final = (",", ";", "\t", "|")
 ROWS: Final = 3
 """Lines with as many cells that make a table."""
@@ -179,7 +182,7 @@ def _find_machine(lines: Sequence[str]) -> range:
         for number, line in enumerate(lines)
         if _MACHINE.match(line) or heads[_find_head(line)] >= ROWS
     ]
-    if len(alike) < 2:
+    if len(alike) < 2 or all(_PARTING.match(lines[number]) for number in alike):
         return range(0)
     last = alike[-1]
     while last < len(lines) and lines[last].strip():

@@ -7,11 +7,11 @@ quotation. It knows nothing of what a line is worth.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from ullage.core.facts.copied import QUOTED, find_return
+from ullage.core.facts.copied import QUOTED, ends_lead, find_return
 from ullage.core.facts.pasted import find_pasted
 from ullage.core.facts.shown import find_shown
 from ullage.core.facts.stamps import find_stamp
@@ -51,6 +51,7 @@ FRAME: Final = 40
 """Lines that a client's frame takes at most: a question that was asked stands in it."""
 
 _RULER: Final = re.compile(r"\s{0,3}([-=_*~])\1{4,200}\s*$")
+_SHORT_RULER: Final = re.compile(r"\s{0,3}([-=_*~])\1{2,3}\s*$")
 _TITLED: Final = re.compile(r"\s{0,3}[-=_*]{3,60} ?\w[^\n]{0,80}?\w ?[-=_*]{3,60}\s*$")
 _FIELD: Final = re.compile(r"\s{0,3}\*{0,2}[^\W\d_][\w -]{0,24}:\*{0,2}\s+\S")
 _ADDRESS: Final = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}\.[\w.-]{2,63}")
@@ -78,6 +79,8 @@ def read_origins(text: str, *, person: bool = True) -> list[TextLine]:
 
 _ORIGINS: Final[Sequence[Origin]] = ("typed", "document", "quoted", "shown")
 _TYPED, _DOCUMENT, _QUOTED, _SHOWN, _LEFT_OUT = range(5)
+_OPEN: Final = (_TYPED, _DOCUMENT)
+"""Lines that no fence, tag or ruler quotes."""
 
 
 def _pair_lines(text: str, marks: bytes) -> list[TextLine]:
@@ -136,7 +139,7 @@ def _mark_read(lines: Sequence[str], *, person: bool) -> bytes:
 def _mark_lines(lines: Sequence[str], *, person: bool = True) -> bytes:
     closed = {mark[2] for line in lines if (mark := _TAG.match(line)) and mark[1]}
     own = _find_own(lines, closed)
-    rest, document = _find_rest(lines), _find_document(lines)
+    document, short, spoken = _find_document(lines), _find_short_rulers(lines), _find_spoken(lines)
     back = find_return(lines, document, made=True) if document < len(lines) else len(lines)
     found = bytearray()
     fenced, tag, ruled = False, "", False
@@ -146,15 +149,18 @@ def _mark_lines(lines: Sequence[str], *, person: bool = True) -> bytes:
             found.append(_LEFT_OUT)
             continue
         mark = mark if mark is not None and mark[2] in closed - own else None
-        ruler = _RULER.match(line) is not None
+        ruler = number in short or _RULER.match(line) is not None
         fenced, ruled = fenced != fence, ruled != (ruler and not fenced)
         tag = tag if mark is None else _enter(tag, mark)
         if fence or mark is not None or ruler:
             found.append(_LEFT_OUT)
-        elif fenced or tag or ruled or number >= rest:
+        elif fenced or tag or ruled or number in spoken:
             found.append(_QUOTED)
         else:
             found.append(_DOCUMENT if document <= number < back else _TYPED)
+    left = [line if mark in _OPEN else "" for line, mark in zip(lines, found, strict=True)]
+    for number in range(_find_rest(left), len(lines)):
+        found[number] = _QUOTED if found[number] in _OPEN else found[number]
     if person and _is_one_hand(_mark_pasted(lines, found)):
         shown = find_shown(lines)
         found[shown:] = bytes([_SHOWN]) * (len(lines) - shown)
@@ -239,6 +245,73 @@ def _enter(tag: str, found: re.Match[str]) -> str:
     if found[1]:
         return "" if found[2] == tag else tag
     return tag or found[2]
+
+
+def _find_short_rulers(lines: Sequence[str]) -> frozenset[int]:
+    """Return the pairs of short rulers that quote: the first stands behind a colon.
+
+    Elsewhere such a ruler only parts a text.
+    """
+    found, lead, open_at = set[int](), False, -1
+    for number, line in enumerate(lines):
+        if _SHORT_RULER.match(line) is None:
+            lead = ends_lead(line) if line.strip() else lead
+        elif open_at >= 0 and line.strip() == lines[open_at].strip():
+            found.update((open_at, number))
+            open_at = -1
+        elif lead and open_at < 0:
+            open_at = number
+    return frozenset(found)
+
+
+def _find_spoken(lines: Sequence[str]) -> frozenset[int]:
+    """Return the lines of paragraphs that stand whole in quotation marks, behind other words."""
+    found, begun = set[int](), False
+    for number, line in enumerate(lines):
+        bare = line.strip()
+        if begun and bare[:1] in SPEECH and number not in found:
+            above = lines[number - 1]
+            if not above.strip() or ends_lead(above):
+                found.update(range(number, _find_close(lines, number)))
+        begun = begun or bool(bare)
+    return frozenset(found)
+
+
+def _find_close(lines: Sequence[str], start: int) -> int:
+    """Return the line behind the one that ends a speech, the first one where none does.
+
+    Where it ends within a line it is a part of a sentence, and no paragraph.
+    """
+    opens = lines[start].strip()[0]
+    closes, depth, size = SPEECH[opens], 0, 0
+    for number in range(start, min(start + SPEECH_MOST, len(lines))):
+        text = lines[number].strip()
+        for place, sign in enumerate(text):
+            ends = sign in closes and (depth > 0 or sign != opens)
+            depth += -1 if ends else sign == opens
+            size += 1
+            if depth <= 0:
+                whole = not text[place + 1 :].strip(".,;!?)*_ ") and size >= SPEECH_LEAST
+                return number + 1 if whole else start
+    return start
+
+
+SPEECH: Final[Mapping[str, str]] = {
+    '"': '"',
+    "\u201c": "\u201d",
+    "\u201e": "\u201c\u201d",
+    "\xab": "\xbb",
+    "\xbb": "\xab",
+    "\u300c": "\u300d",
+    "\u300e": "\u300f",
+}
+"""What opens a speech in the languages that we read, and what closes it."""
+
+SPEECH_LEAST: Final = 40
+"""Characters of a speech from which on it is somebody else's text, and no word that is named."""
+
+SPEECH_MOST: Final = 100
+"""Lines of a speech, at most."""
 
 
 def _find_rest(lines: Sequence[str]) -> int:
