@@ -94,6 +94,23 @@ def test_a_long_task_makes_way_to_a_third_and_what_counts_in_it_is_told() -> Non
     assert "The cellar of house 0 smells" not in block  # it stands in the task
 
 
+def test_of_a_long_task_whole_sentences_stay_and_a_heading_is_not_told_twice() -> None:
+    items = "\n".join(f"- shelf {n} is for the uncle of {name}" for n, name in enumerate(BUILDERS))
+    brief = f"Clean the cellar of the house.\n\nRules:\n{items}\n\nWhere do we begin at noon?"
+    talk = [said("user", "And the rest?"), said("assistant", "It leaks. " * 60)] * 30
+    history = [said("user", brief), said("assistant", "Noted."), *talk, said("user", "Now?")]
+    made = ullage.compact(history, model=MODEL, target_tokens=1_200)
+    task, block = (raw["content"] for raw in made.messages[:2])
+    assert task.startswith("Clean the cellar of the house.")
+    assert task.endswith("Where do we begin at noon?")
+    lines = [line for line in task.splitlines() if line.startswith("- ")]
+    assert lines
+    for line in lines:
+        held = line.partition(" \u2026")[0]
+        assert held in items.splitlines()
+        assert f"{held.removeprefix('- ')}\n" not in block
+
+
 def test_a_long_task_that_is_pinned_or_asked_just_now_stays() -> None:
     history = [*brief("Never open barrel 17."), said("user", "And now?")]
     target = int(ullage.count(history, model=MODEL).tokens * 0.3)

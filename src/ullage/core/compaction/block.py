@@ -22,6 +22,7 @@ from ullage.core.compaction.words import WordStore, make_other
 from ullage.core.facts import extract as facts
 from ullage.core.facts.coverage import Coverage
 from ullage.core.facts.extract import Facts
+from ullage.core.facts.places import TextPlaces
 from ullage.core.facts.sentences import rule
 from ullage.core.facts.sheet import CLOSE, LABELS, OPEN
 from ullage.core.messages.thoughts import drop_thoughts
@@ -165,14 +166,15 @@ def _holding(known: Facts, since: Facts) -> Facts:
 
 def leave_out(kept: Carried, stands: str) -> Carried:
     """Return what outlives but for sentences that stand in a text beside it."""
-    held = {n: tuple(x for x in getattr(kept.facts, n) if x not in stands) for n in OVERTAKEN}
+    text = TextPlaces(stands)
+    held = {n: tuple(x for x in getattr(kept.facts, n) if not text.has(x)) for n in OVERTAKEN}
     words = kept.words
-    said = tuple(valued for valued in words.said if valued.segment.text not in stands)
+    said = tuple(valued for valued in words.said if not text.has(valued.segment.text))
     left = SaidWords(
         said,
-        lambda: (line for line in words.others() if line.text not in stands),
-        lambda: (rest for rest in words.rest() if rest.text not in stands),
-        lambda: (rest for rest in words.data() if rest.text not in stands),
+        lambda: (line for line in words.others() if not text.has(line.text)),
+        lambda: (rest for rest in words.rest() if not text.has(rest.text)),
+        lambda: (rest for rest in words.data() if not text.has(rest.text)),
     )
     return replace(kept, facts=replace(kept.facts, **held), words=left)
 

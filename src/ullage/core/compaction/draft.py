@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from ullage.core.compaction import strategies
 from ullage.core.compaction.edits import Clear, Script, apply_clear, list_originals, reference
 from ullage.core.compaction.words import WordStore
+from ullage.core.facts.places import TextPlaces
 from ullage.core.tokens import counting
 from ullage.core.tokens.texts import MEDIA
 
@@ -168,8 +169,8 @@ class PlanDraft:
         """Yield the sentences of the task that do not stand in it any more."""
         task = self.find_cut_task()
         if task is not None:
-            stands = self.situation.transcript.messages[task].text
-            yield from (rest for rest in self.words.list_typed([task]) if rest.text not in stands)
+            stands = TextPlaces(self.situation.transcript.messages[task].text)
+            yield from (r for r in self.words.list_typed([task]) if not stands.has(r.text))
 
     def pin(self, positions: Iterable[int]) -> None:
         """Leave these messages alone besides."""

@@ -8,17 +8,20 @@ how.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ullage.core.compaction.edits import Clear, Script
+from ullage.core.compaction.gist import choose_sentences
 from ullage.core.compaction.packing import HEAD, MARGIN
+from ullage.core.compaction.situation import CUT
 from ullage.core.compaction.strategies import excerpt
-from ullage.core.compaction.words import estimate
+from ullage.core.compaction.words import estimate, rank
 from ullage.core.facts.salience import gives_orders
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from ullage.core.compaction.draft import PlanDraft
     from ullage.core.compaction.strategy import Strategy
@@ -78,9 +81,21 @@ def _shorten_task(draft: PlanDraft) -> None:
     """
     before, now = draft.copy(1.0), draft.situation
     stays = now.pins.union(now.units[-1] if now.units else ())
-    draft.take("excerpt", excerpt.shorten_task(now))
+    draft.take("excerpt", excerpt.shorten_task(now, partial(_choose, draft)))
     if draft.fits and now.fixed + sum(now.sizes[i] for i in stays) <= now.target:
         draft.restore(before)
+
+
+def _choose(
+    draft: PlanDraft, text: str, tokens: int, count: Callable[[str], int], mark: str
+) -> str:
+    """Return the sentences of the task that tell most; "" of one that was cut before."""
+    task = draft.situation.transcript.task()
+    if task is None or CUT in text:
+        return ""
+    said = draft.words.find_said([task])
+    worths = {one.place: rank(one.worth, one.segment.text) for one in said}
+    return choose_sentences(draft.said[task], text, worths, tokens, count, mark)
 
 
 def _shorten_answer(draft: PlanDraft) -> None:

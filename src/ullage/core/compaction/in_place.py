@@ -20,7 +20,7 @@ from ullage.core.compaction.room import gather_gone, name_alone
 from ullage.core.compaction.strategies.trim_oldest import STRATEGY
 from ullage.core.compaction.told import ToldWords
 from ullage.core.facts.coverage import Coverage
-from ullage.core.facts.segments import GAP
+from ullage.core.facts.segments import COLONS, GAP
 from ullage.core.messages.transcript import summarises
 
 if TYPE_CHECKING:
@@ -36,9 +36,6 @@ SMALL: Final = 600
 
 SHORT: Final = 32
 """Tokens of a message up to which it stays whole, if it fits: its sentences need each other."""
-
-LEADS: Final = (":", "\uff1a")
-"""How a sentence ends that announces the next one."""
 
 BETTER: Final = 1.1
 """How many times what a block says messages in their places are to say: a block also tells the
@@ -136,7 +133,7 @@ class _Choice:
         place = line.message
         if place in self.whole:
             return True
-        if line.text.endswith(LEADS):
+        if line.text.endswith(COLONS):
             return False  # what it announces would be missing
         chosen = [*self.lines.get(place, ()), line]
         size = self._measure(place, chosen)

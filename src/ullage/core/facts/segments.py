@@ -62,6 +62,9 @@ LEAD_MOST: Final = 80
 ITEM_MOST: Final = 80
 """Characters of an item that needs its heading."""
 
+COLONS: Final = (":", "\uff1a")
+"""How a heading ends that is not marked as one."""
+
 
 class Segment(NamedTuple):
     """What can stand alone: its text, its words as written, and where it comes from.
@@ -376,7 +379,7 @@ def _cut_lines(lines: Iterable[TextLine]) -> Iterator[Segment]:
             lead = rest.strip("#*_ \t")
             untold = None if rest.startswith("#") else _make(lead, origin)
             continue
-        if item is None and origin != "quoted" and not lead.endswith((":", "\uff1a")):
+        if item is None and origin != "quoted" and not lead.endswith(COLONS):
             lead = ""
         told = list(_split_line(rest, origin))
         fits = bool(lead and told) and origin != "quoted" and len(told[0]) <= ITEM_MOST
@@ -393,7 +396,7 @@ def _cut_lines(lines: Iterable[TextLine]) -> Iterator[Segment]:
 
 def _is_heading(line: str) -> bool:
     stripped = line.strip("*_ \t")
-    return stripped.endswith((":", "\uff1a")) or stripped.startswith("#")
+    return stripped.endswith(COLONS) or stripped.startswith("#")
 
 
 def _read_lines(lines: Iterable[TextLine]) -> Iterator[tuple[str, Origin]]:

@@ -8,7 +8,7 @@ never to the current request. It knows no other strategy.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ullage.core.compaction.edits import Clear, Script
 from ullage.core.compaction.situation import CUT, CUT_MARK, shorten
@@ -17,8 +17,12 @@ from ullage.core.facts.segments import GAP
 from ullage.core.messages.thoughts import drop_thoughts
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ullage.core.compaction.laws import Unit
     from ullage.core.compaction.situation import Situation
+
+    Chooser: TypeAlias = Callable[[str, int, Callable[[str], int], str], str]
 
 FLOOR: Final = 64
 """Tokens of a result that stay whatever the target is: less than this says nothing."""
@@ -56,10 +60,11 @@ def shorten_results(situation: Situation, unit: Unit, over: int) -> list[Clear]:
     return edits
 
 
-def shorten_task(situation: Situation) -> Script:
+def shorten_task(situation: Situation, choose: Chooser | None = None) -> Script:
     """Return the shortening of a task that alone takes too much of a target that is missed.
 
-    The current request and what the caller pins stay as they are.
+    The current request and what the caller pins stay as they are. `choose` returns what stays of a
+    text: its head and its tail do where that is nothing.
     """
     transcript, task = situation.transcript, situation.transcript.task()
     tokens = max(int(situation.target * TASK_SHARE), FLOOR)
@@ -67,13 +72,13 @@ def shorten_task(situation: Situation) -> Script:
         return Script()
     edits: list[Clear] = []
     if task not in {transcript.request(), *situation.verbatim}:
-        _shorten(situation, task, _longest(situation, task), tokens, edits)
+        _shorten(situation, task, _longest(situation, task), tokens, edits, choose)
     return Script.of(edits)
 
 
-TASK_SHARE: Final = 1 / 3
+TASK_SHARE: Final = 0.3
 """The share of the target that goes to the task as it was; what is left out of it may stand in the
-block, sentence by sentence."""
+block, sentence by sentence. By sessions of four authors (docs/fidelity.md)."""
 
 
 def shorten_answer(situation: Situation, missing: int) -> Script:
@@ -121,7 +126,14 @@ def _longest(situation: Situation, index: int) -> int:
     return max(sizes, key=lambda i: sizes[i], default=-1)
 
 
-def _shorten(situation: Situation, index: int, part: int, tokens: int, edits: list[Clear]) -> int:
+def _shorten(
+    situation: Situation,
+    index: int,
+    part: int,
+    tokens: int,
+    edits: list[Clear],
+    choose: Chooser | None = None,
+) -> int:
     """Add an edit for the text of one part; return the tokens that it frees."""
     if part < 0:
         return 0
@@ -129,7 +141,12 @@ def _shorten(situation: Situation, index: int, part: int, tokens: int, edits: li
     whole = situation.earlier.get((index, part), now)
     named = f"; recall {situation.name_of(whole)}" if situation.name_of is not None else ""
     mark = CUT_MARK if tokens >= FLOOR or named else GAP
-    text = shorten(whole, tokens, lambda one: situation.count(one, index), named, mark)
+
+    def count(text: str) -> int:
+        return situation.count(text, index)
+
+    text = choose(whole, tokens, count, mark.replace("{named}", named)) if choose else ""
+    text = text or shorten(whole, tokens, count, named, mark)
     freed = situation.count(now, index) - situation.count(text, index)
     if freed <= 0:
         return 0

@@ -1,0 +1,93 @@
+"""What stays of a long task: its first and its last sentence, and those between that tell most.
+
+Sentences stand as they were written, in their order, with a mark where some are left out. It knows
+no sizes but those that it is told, and weighs nothing.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from ullage.core.facts.places import TextPlaces
+from ullage.core.facts.segments import GAP, cut_message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from ullage.core.facts.places import Span
+    from ullage.core.messages.transcript import Message
+
+LEAST: Final = 3
+"""Sentences of a task below which its head and its tail tell no less."""
+
+MISSES: Final = 20
+"""Sentences that may be too large for what is left before the room counts as full."""
+
+
+def choose_sentences(
+    message: Message,
+    text: str,
+    worths: Mapping[int, float],
+    tokens: int,
+    count: Callable[[str], int],
+    mark: str,
+) -> str:
+    """Return what tells most of a text of a message in at most so many tokens, "" if nothing does.
+
+    `worths` are those of the message's segments, by their number; a segment without one stays only
+    where it is the first or the last that was typed. `mark` stands where most is left out, with
+    `{tokens}` in it for how many are left out in all.
+    """
+    spans = _find_typed(message, text)
+    if len(spans) < LEAST:
+        return ""
+    first, *_, last = spans
+    best = sorted(spans.keys() & worths.keys(), key=lambda place: (-worths[place], place))
+    order = dict.fromkeys((last, first, *best))
+    room, misses, chosen = tokens - count(mark), 0, list[int]()
+    for place in order:
+        size = count(GAP) + sum(count(text[start:stop]) for start, stop in spans[place])
+        if size <= room:
+            room -= size
+            chosen.append(place)
+        else:
+            misses += 1
+            if misses > MISSES:
+                break
+    while chosen:
+        parts = sorted({span for place in chosen for span in spans[place]})
+        written = _write(text, parts, mark, count)
+        if count(written) <= tokens:
+            return written
+        chosen.pop()
+    return ""
+
+
+def _find_typed(message: Message, text: str) -> dict[int, Sequence[Span]]:
+    """Return where the segments that a person typed stand in the text, by their number."""
+    found: dict[int, Sequence[Span]] = {}
+    places, begin = TextPlaces(text), 0
+    for number, segment in enumerate(cut_message(message)):
+        spans = places.find(segment.text, begin)
+        if spans:
+            begin = spans[-1][1]
+            if segment.origin == "typed":
+                found[number] = spans
+    return found
+
+
+def _write(text: str, spans: Iterable[Span], mark: str, count: Callable[[str], int]) -> str:
+    """Return these parts of a text, with the mark in the place of the longest one left out."""
+    edges = [0, *(edge for span in spans for edge in span), len(text)]
+    pieces = [text[start:stop] for start, stop in pairwise(edges)]  # gaps have even numbers
+    gaps = {n: piece for n, piece in enumerate(pieces) if n % 2 == 0 and _tells(piece)}
+    longest = max(gaps, key=lambda n: len(gaps[n]), default=-1)
+    told = mark.format(tokens=sum(map(count, gaps.values())))
+    rows = (told if n == longest else GAP if n in gaps else piece for n, piece in enumerate(pieces))
+    return "".join(rows)
+
+
+def _tells(gap: str) -> bool:
+    """Tell whether something stands between two parts that is more than signs and spaces."""
+    return any(map(str.isalnum, gap))
