@@ -13,6 +13,7 @@ from ullage.core.messages.transcript import Message, Part
 
 NAMES = [f"{first}{second}lta" for first in "BCDFGHKLMNPRSTVWXZ" for second in "aeiouy"]
 SENTENCES = [f"Shelf {n} was built by the good uncle of {NAMES[n]}." for n in range(30)]
+NEWLINES = "\n" * 90
 MARK = "\n[{tokens} left out]\n"
 
 
@@ -72,6 +73,21 @@ def test_of_very_many_that_are_too_large_not_all_are_tried() -> None:
     told = choose_sentences(message, text, dict.fromkeys(range(99), 1.0), 250, count, MARK)
     assert 0 < len(told) <= 250
     assert len(tried) < len(NAMES)
+
+
+def test_where_what_stands_between_takes_more_than_was_thought_the_least_goes() -> None:
+    text = NEWLINES.join(SENTENCES[:3]) + f" {SENTENCES[3]} {SENTENCES[4]}"
+    told = choose(text, {1: 2.0, 2: 1.0}, 300)
+    assert told.startswith(f"{SENTENCES[0]}{NEWLINES}{SENTENCES[1]}")
+    assert SENTENCES[2] not in told
+
+
+def test_of_a_message_of_several_parts_one_is_cut() -> None:
+    text = " ".join(SENTENCES)
+    message = Message("user", (Part("text", "Look at my shelf."), Part("text", text)))
+    told = choose_sentences(message, text, {5: 1.0}, 300, len, MARK)
+    assert told.startswith(SENTENCES[0])
+    assert SENTENCES[4] in told
 
 
 @given(

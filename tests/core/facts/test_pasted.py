@@ -228,6 +228,18 @@ def test_who_goes_on_behind_a_quotation_is_the_one_who_quoted() -> None:
     assert told.split("\n")[-1] == own
 
 
+def test_a_paragraph_above_an_article_in_which_somebody_speaks_is_typed() -> None:
+    own = (
+        f"I keep clocks and my aunt sells them. {'Ours are old and loud and stand in a row. ' * 3}"
+    )
+    article = "The mill was built by the river. It ground corn and rye. " * 6
+    told = drop_quoted(f"What of this?\n\n{own}\n\n{article}")
+    assert told.split("\n")[2] == own
+    assert "rye" not in told
+    theirs = f"A yard of clocks. {'They are old and loud and stand in a row. ' * 4}"
+    assert "yard" not in drop_quoted(f"What of this?\n\n{theirs}\n\n{article}")
+
+
 MINDED = "Thanks for booking with us. The van is white. Hirers must sign the form. Fuel is extra."
 
 

@@ -63,10 +63,10 @@ def test_a_paragraph_in_quotation_marks_is_somebody_elses_and_behind_it_a_person
     assert origin_of(text) == "quoted"
     assert drop_quoted(text).split("\n")[-1] == TYPED
     for own in (
-        f"This came in.\n\n{marks[0]}{BEGS}",  # nothing closes it
+        f"We have casks.\n\n{marks[0]}{BEGS}",  # nothing closes it
         f"{speech}\n\n{TYPED}",  # a message begins with it
-        f"This came in.\n\n{marks[0]}Casks{marks[1]} is the name of it, and {BEGS}",
-        f"This came in.\n\n{marks[0]}Gate shut{marks[1]}\n\n{BEGS}",  # too short
+        f"We have casks.\n\n{marks[0]}Casks{marks[1]} is the name of it, and {BEGS}",
+        f"We have casks.\n\n{marks[0]}Gate shut{marks[1]}\n\n{BEGS}",  # too short
         f"This is it\n{marks[0]}Gate at the north end of it and of the yard{marks[1]}\n{BEGS}",
     ):
         assert origin_of(own) == "typed", own
@@ -80,7 +80,9 @@ def test_short_rulers_quote_behind_a_colon_and_part_a_text_elsewhere(ruler: str)
     for parted in (
         f"My day.\n\n{ruler}\n\n{TYPED}\n\n{ruler}\n\nThat is all.",
         f"{ruler}\n{TYPED}\n{ruler}",
-        f"It came in:\n\n{ruler}\n{TYPED}",  # nothing ends it
+        f"Mine:\n\n{ruler}\n{TYPED}",  # nothing ends it
+        f"I have:\n\n{ruler}\ncasks\n{ruler}\n\n{TYPED}\n\n{ruler}\nI go.",
+        f"My day:\n\n{ruler}\n\n{TYPED}\n\n_____\n\nThat is all.",
     ):
         assert origin_of(parted, TYPED) == "typed"
 

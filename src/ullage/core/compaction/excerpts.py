@@ -87,15 +87,14 @@ def _shorten_task(draft: PlanDraft) -> None:
 
 
 def _choose(
-    draft: PlanDraft, text: str, tokens: int, count: Callable[[str], int], mark: str
+    draft: PlanDraft, place: int, text: str, tokens: int, count: Callable[[str], int], mark: str
 ) -> str:
-    """Return the sentences of the task that tell most; "" of one that was cut before."""
-    task = draft.situation.transcript.task()
-    if task is None or CUT in text:
+    """Return the sentences of a message that tell most; "" of one that was cut before."""
+    if CUT in text:
         return ""
-    said = draft.words.find_said([task])
+    said = draft.words.find_said([place])
     worths = {one.place: rank(one.worth, one.segment.text) for one in said}
-    return choose_sentences(draft.said[task], text, worths, tokens, count, mark)
+    return choose_sentences(draft.said[place], text, worths, tokens, count, mark)
 
 
 def _shorten_answer(draft: PlanDraft) -> None:

@@ -15,11 +15,20 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from ullage.core.facts import cues
-from ullage.core.facts.handwriting import SENTENCE, find_minded
+from ullage.core.facts.handwriting import find_minded
 from ullage.core.facts.layout import find_headings, find_titles, wants
 from ullage.core.facts.patterns import BeyondAscii, has_digit
 from ullage.core.facts.sentences import rule
-from ullage.core.facts.shapes import FIELD, NUMBER, SHAPES, SPOKEN, list_shapes
+from ullage.core.facts.shapes import FIELD, NUMBER, SHAPES, is_stamp, list_shapes
+from ullage.core.facts.voice import (
+    asks,
+    asks_for,
+    is_impersonal,
+    is_one_voice,
+    receives,
+    speaks,
+    treats,
+)
 
 PROOF: Final = 2
 """What traces must weigh behind somebody's own first words."""
@@ -27,8 +36,8 @@ PROOF: Final = 2
 PROOF_ALONE: Final = 3
 """The same where nothing stands in front of them: people format what they type as well."""
 
-BACK_MOST: Final = 400
-"""Characters of a last paragraph in which a person goes on behind a paste."""
+BACK_MOST: Final = 600
+"""Characters of a paragraph in which a person goes on behind a paste."""
 
 ARTICLE: Final = 280
 """Characters of a paragraph that speaks of no one, from which on it is an article's."""
@@ -59,9 +68,8 @@ _ITEM: Final = re.compile(r"\s{0,12}(?:[-*+•\u2013☐✓]|\d{1,3}[.)]|\(\d{1,3
 _UNSPACED: Final = BeyondAscii(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0eff]")
 _BRACKETED: Final = re.compile(r"\s{0,3}[\[【<]{1,2}([^\W\d_][^\]】>\n]{1,60})[\]】>]{1,2}")
 _LINK: Final = re.compile(r"\s{0,3}(?:https?://\S{4,400}|\S{4,120} \u203a \S[^\n]{0,120})\s*$")
-_QUOTED_LONG: Final = re.compile(r"\"[^\"\n]{20,4000}\"|[“„«][^“”„«»]{20,4000}[”“»]")
 _STOP_WITHIN: Final = re.compile(r"[.!?][\"'”»)]? |[\u3002\uff01\uff1f]")
-_GREETING: Final = re.compile(r"\s{0,3}[^\W\d_a-z][^\n.:;?()]{1,44}[,\uff0c、]\s*$")
+_GREETING: Final = re.compile(r"\s{0,3}[^\W\d_a-z][^\n.:;?()]{1,44}[,\uff0c、\u060c]\s*$")
 _CALL: Final = re.compile(r"\s{0,3}[^\W\d_a-z][^\n.:;?(),]{1,44}[!\uff01]\s*$")
 _NUMBERED: Final = re.compile(r"\s{0,3}\d{1,3}\.\s")
 _LATIN: Final = re.compile(r"[A-Za-z\u00c0-\u024f]")
@@ -77,15 +85,16 @@ def find_copied(marked: Sequence[str]) -> range:
     lines = ["" if line == QUOTED else line for line in marked]
     opening = _find_opening(lines)
     back = find_return(lines, opening)
-    behind = _find_behind(marked)
+    behind = _find_behind(marked, opening)
     if any(back <= trace.line < behind for trace in _find_hand(lines, opening)):
         back = len(lines)
     begun: list[Trace] = []
     if opening < len(lines):
         found = [*_find_traces(lines[:back], opening), *_find_announced(marked[:back], opening)]
+        found += _find_received(lines[:back], opening)
         theirs = (t for t in found if t.kind != "hand" or t.line < behind)
         begun = sorted(trace for trace in theirs if trace.line >= opening)
-    if _weigh(begun) >= PROOF and _speaks_on(lines, opening, begun):
+    if _weigh(begun) >= PROOF and is_one_voice(lines, opening, {trace.kind for trace in begun}):
         return range(0)
     if _weigh(begun) < PROOF:
         begun, opening, back = sorted(_find_traces(lines, 0)), 0, len(lines)
@@ -94,7 +103,7 @@ def find_copied(marked: Sequence[str]) -> range:
     start = begun[0].line
     while start > opening and lines[start - 1].strip() and not ends_lead(lines[start - 1]):
         start -= 1
-    if any(trace.kind == "article" for trace in begun) and _asks(" ".join(lines[:opening])):
+    if any(trace.kind == "article" for trace in begun) and asks(" ".join(lines[:opening])):
         start = _reach_up(lines, start, opening)
     if not _LETTER.isdisjoint(trace.kind for trace in begun) and not _is_signed(lines, back):
         back = len(lines)
@@ -103,10 +112,12 @@ def find_copied(marked: Sequence[str]) -> range:
     return range(start, back)
 
 
-def _find_behind(marked: Sequence[str]) -> int:
-    """Return the line behind all that is known to be quoted: who goes on there quoted it."""
+def _find_behind(marked: Sequence[str], opening: int) -> int:
+    """Return the line behind all that is plainly somebody else's: who goes on there quoted it."""
     quoted = [number for number, line in enumerate(marked) if line == QUOTED]
-    return quoted[-1] + 1 if quoted else len(marked)
+    stamped = [number for number, line in enumerate(marked) if number >= opening and is_stamp(line)]
+    found = quoted[-1:] + (stamped[-1:] if len(stamped) > 1 else [])
+    return max(found) + 1 if found else len(marked)
 
 
 def _reach_up(lines: Sequence[str], start: int, opening: int) -> int:
@@ -116,35 +127,13 @@ def _reach_up(lines: Sequence[str], start: int, opening: int) -> int:
             continue
         if _measure(lines[number]) < BESIDE_ARTICLE:
             break
-        if not _is_impersonal(lines[number], may_address=True):
+        if not is_impersonal(lines[number], may_address=True):
             break
         start = number
     return start
 
 
-def _speaks_on(lines: Sequence[str], opening: int, traces: Sequence[Trace]) -> bool:
-    """Tell whether a writer speaks in most paragraphs, and all traces are of what people type, too.
-
-    Who tells a long story says what others said, and begins with a request; what a short request
-    is about may be somebody else's story.
-    """
-    first = " ".join(lines[:opening]).strip()
-    if (len(first) <= SHORT and treats(first)) or any(t.kind not in _TYPED for t in traces):
-        return False
-    told = [line for line in lines[opening:] if line.strip()]
-    own = _QUOTED_LONG.sub("", "\n".join(told)).split("\n")
-    spoken = sum(not _is_impersonal(line, may_address=True) for line in own)
-    return 2 * spoken > len(told)
-
-
-SHORT: Final = 120
-"""Characters of first words that do no more than say what is to be done to a text."""
-
-_TYPED: Final = frozenset(
-    {"lead", "request", "speech", "article", "long article", "articles", "fields"}
-)
-
-_LETTER: Final = frozenset({"greeting", "signature"})
+_LETTER: Final = frozenset({"greeting", "signature", "farewell"})
 """Letters ask too: behind them a person goes on only below a signature."""
 
 
@@ -182,43 +171,50 @@ def find_return(lines: Sequence[str], start: int, *, made: bool = False) -> int:
 
     It asks, or asks for something, in its first sentence, or in any where somebody speaks of
     themselves, and has no trace in it. Behind what a program `made`, or a document, it may also be
-    a rule of somebody who does.
+    a rule of somebody who does. Where nobody speaks of themselves in the text that begins behind
+    the `start`, the paragraphs above the last in which somebody does are the person's as well.
     """
     first, last = find_last(lines, start)
     told = " ".join(lines[first:last])
-    if first <= start or not any(map(str.strip, lines[:start])) or len(told) > BACK_MOST:
+    alone = first <= start or not any(map(str.strip, lines[:start]))
+    if alone or not _may_return(lines, first, last):
         return len(lines)
-    if any(map(FIELD.match, lines[first:last])) or any(_find_traces(lines[first:last], 0)):
+    if not (asks_for(told) or (made and _rules(told))):
         return len(lines)
-    turns = turns_back(told) or (made and _rules(told))
-    return first if turns else len(lines)
+    begun = next(n for n in range(start, last) if lines[n].strip())
+    end = next((n for n in range(begun, first) if not lines[n].strip()), begun)
+    if speaks(" ".join(lines[begun:end])):
+        return first
+    near = far = first
+    for above, below in _list_above(lines, first, begun):
+        told = " ".join(lines[above:below])
+        if is_impersonal(told, may_address=True) or not _may_return(lines, above, below):
+            break
+        near, far = (above if near == far and speaks(told) else near), above
+    return far if _is_signed(lines, far) else near
+
+
+def _list_above(lines: Sequence[str], first: int, begun: int) -> Iterator[tuple[int, int]]:
+    """Yield the paragraphs between two lines, the last one first, but for the one that begins."""
+    while True:
+        above, below = find_last(lines[:first], begun)
+        if above <= begun:
+            return
+        yield above, below
+        first = above
+
+
+def _may_return(lines: Sequence[str], first: int, last: int) -> bool:
+    """Tell whether a paragraph is short enough to be a person's behind a paste, without a trace."""
+    if sum(map(len, lines[first:last])) > BACK_MOST or ends_lead(lines[last - 1]):
+        return False
+    held = lines[first:last]
+    return not any(map(FIELD.match, held)) and not any(_find_traces(held, 0))
 
 
 def _rules(told: str) -> bool:
     """Tell whether words lay down something, and speak of the writer."""
-    return cues.SPEAKERS.search(told.lower()) is not None and rule("prose", told)
-
-
-def turns_back(told: str) -> bool:
-    """Tell whether a paragraph asks, or asks for something, as `find_return` wants it."""
-    sentences = [sentence.strip().lower() for sentence in SENTENCE.findall(told)]
-    if not cues.ONESELF.search(told.lower()) and cues.ONESELF_UNSPACED.search(told) is None:
-        del sentences[1:]
-    return any(one.endswith(_QUESTIONS) or cues.ASKS_ONCE.search(one) for one in sentences)
-
-
-def _asks(told: str) -> bool:
-    """Tell whether words ask something, or for something to be done to a text, or point at one."""
-    lower = told.lower()
-    if lower.rstrip(_CLOSERS).endswith(_QUESTIONS) or cues.POINTS.search(lower):
-        return True
-    return treats(told) or cues.POINTS_UNSPACED.search(lower) is not None
-
-
-def treats(told: str) -> bool:
-    """Tell whether something is to be done to a text."""
-    lower = told.lower()
-    return bool(cues.TREATS.search(lower) or cues.TREATS_UNSPACED.search(lower))
+    return not is_impersonal(told, may_address=True) and rule("prose", told)
 
 
 def _find_own_hand(lines: Sequence[str], start: int) -> int:
@@ -267,9 +263,16 @@ def _find_announced(lines: Sequence[str], opening: int) -> Iterator[Trace]:
     first = next((n for n in range(opening, len(lines)) if lines[n].strip()), None)
     if first is None or (_is_shown(lines[first]) and not _NUMBERED.match(lines[first])):
         return
-    if _asks(" ".join(lines[:opening])):
+    if asks(" ".join(lines[:opening])):
         begins = _is_fragment(lines[first]) or len(lines[first]) >= ARTICLE
         yield Trace(first if begins else len(lines) - 1, "request", 1)
+
+
+def _find_received(lines: Sequence[str], opening: int) -> Iterator[Trace]:
+    """Yield the first line behind words that speak of a text that somebody received."""
+    first = next((n for n in range(opening, len(lines)) if lines[n].strip()), None)
+    if first is not None and receives(" ".join(lines[:opening])):
+        yield Trace(first, "received", 1)
 
 
 def _is_shown(line: str) -> bool:
@@ -308,7 +311,15 @@ def _find_letter(lines: Sequence[str], opening: int) -> Iterator[Trace]:
     signed = [*_find_signature(lines, opening)]
     if signed and _is_greeting(next(filter(str.strip, lines))) and not any(map(ends_lead, lines)):
         lines, signed = lines[: signed[0].line], []
-    yield from signed
+    greeted = [*_find_greetings(lines, opening)]
+    if signed and all(trace.line >= signed[0].line for trace in greeted):
+        yield Trace(signed[0].line, "farewell", _weigh([*signed, *greeted]))
+    else:
+        yield from (*signed, *greeted)
+
+
+def _find_greetings(lines: Sequence[str], opening: int) -> Iterator[Trace]:
+    """Yield lines behind somebody's first words that greet, or call."""
     for number in range(max(opening, 1), len(lines) - 1):
         above, below = lines[number - 1], lines[number + 1]
         if above.strip() and not ends_lead(above):
@@ -335,7 +346,7 @@ _SALUTATION: Final = re.compile(
     r"|\u0443\u0432\u0430\u0436\u0430\u0435\u043c\w{1,3}|\u0437\u0434\u0440\u0430\u0432\u0441\u0442\u0432\u0443\u0439\u0442\u0435|\u043f\u0440\u0438\u0432\u0435\u0442)"
     r" (?:(?-i:[^\W\d_a-z\u00df-\u00ff\u0430-\u044f])[^\s,.!:;]{0,24}|all|team|customer|sir|madam"
     r"|colleagues?|residents?|neighbou?rs?)(?: [^\s,.!:;]{1,24}){0,3}[,!.:] ?\s?\S"
-    r"|\s{0,3}to whom it (?:may )?concerns?\b"
+    r"|\s{0,3}to whom it (?:may )?concerns?\b|\s{0,3}\S{1,20}(?:\u5404\u4f4d|\u5fa1\u4e2d)\s*$"
     r"|\s{0,3}(?:\u5c0a\u656c\u7684|\u4eb2\u7231\u7684|\u60a8\u597d|\u62dd\u5553|\u304a\u4e16\u8a71\u306b)",
     re.IGNORECASE,
 )
@@ -445,7 +456,8 @@ def _find_layout(lines: Sequence[str], opening: int) -> Iterator[Trace]:
     first = " ".join(lines[:opening])
     titles, heads = [*find_titles(lines, opening)], [*find_headings(lines, opening)]
     if titles and (treats(first) or not wants(first)):
-        yield from (Trace(number, "title", 2) for number in titles)
+        kind = "titles" if len(titles) > 1 else "title"
+        yield from (Trace(number, kind, 2) for number in titles)
     if len(heads) > 1 and treats(first):
         yield from (Trace(number, "heading", 1) for number in heads)
 
@@ -467,14 +479,6 @@ def _measure(line: str) -> int:
     return size * DENSE if size and _UNSPACED.search(line) else size
 
 
-def _is_impersonal(line: str, *, may_address: bool) -> bool:
-    """Tell whether a line has no word of a writer, and none to a reader unless it may."""
-    told = SPOKEN.sub("", line).lower()
-    if cues.SPEAKERS.search(told) or cues.SPEAKERS_UNSPACED.search(told):
-        return False
-    return may_address or not (cues.ADDRESSED.search(told) or cues.ADDRESSED_UNSPACED.search(told))
-
-
 def _find_article(lines: Sequence[str], opening: int) -> Iterator[Trace]:
     """Yield long paragraphs that speak neither of a writer nor to a reader.
 
@@ -486,11 +490,11 @@ def _find_article(lines: Sequence[str], opening: int) -> Iterator[Trace]:
     if not long:
         return
     first = " ".join(lines[:opening]).strip()
-    found, asked = 0, _asks(first)
+    found, asked = 0, asks(first)
     if not first.endswith(_QUESTIONS) and cues.RULE_HEADING.search(first.lower()):
         return
     for number in long:
-        if _is_impersonal(lines[number], may_address=asked):
+        if is_impersonal(lines[number], may_address=asked):
             found += 1
             yield Trace(number, "article", 1)
             if _measure(lines[number]) >= 2 * ARTICLE:

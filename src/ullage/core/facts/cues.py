@@ -354,8 +354,10 @@ SPEAKERS: Final = _any(
 """Words by which people speak of themselves, or ask."""
 
 ONESELF: Final = _any(
-    r"i|i'\w+|me|my|mine|ich|mir|mich|mein\w*|je|j'\w+|moi|mon|ma|mes|yo|mi|mis|m\u00edo|io|mio|mia",
+    r"i|i'\w+|me|my|mine|ich|mir|mich|mein\w*|je|j'\w+|moi|mon|mes|yo|mi|mis|m\u00edo|io|mio|mia",
     r"miei|eu|meus?|minhas?|ik|mijn|\u044f|\u043c\u043d\u0435|\u043c\u0435\u043d\u044f|\u043c\u043e[\u0439\u044f\u0435\u0438]|mnie|mi|m\u00f3j|moja|moje|jestem",
+    r"quiero|tengo|soy|estoy|necesito|prefiero|puedo|quero|tenho|sou|estou|preciso|prefiro|posso",
+    r"voglio|vorrei|devo|ho|mam|chcę|muszę|mogę|wolę|хочу|могу|буду",
 )
 """Words by which one person speaks of themselves."""
 

@@ -11,9 +11,7 @@ from typing import Final
 
 from ullage.core.facts import cues
 from ullage.core.facts.sentences import rule
-
-SENTENCE: Final = re.compile(r"[^.!?。\uff01\uff1f\n]{2,300}[.!?。\uff01\uff1f]?")
-"""A sentence to its end."""
+from ullage.core.facts.voice import SENTENCE, speaks
 
 
 def find_minded(lines: Sequence[str], opening: int) -> Iterator[int]:
@@ -29,7 +27,7 @@ def find_minded(lines: Sequence[str], opening: int) -> Iterator[int]:
         return
     own = _BEGINS.findall(first)
     large, small = sum(map(str.isupper, own)), sum(map(str.islower, own))
-    if large > 2 * small or (large >= small and _speaks(lines[opening:])):
+    if large > 2 * small or (large >= small and _is_own(lines[opening:])):
         return
     if cues.RULE_HEADING.search(first.lower()):
         return
@@ -40,10 +38,10 @@ def find_minded(lines: Sequence[str], opening: int) -> Iterator[int]:
             yield number
 
 
-def _speaks(lines: Sequence[str]) -> bool:
+def _is_own(lines: Sequence[str]) -> bool:
     """Tell whether a writer speaks of themselves in most paragraphs."""
     told = [line for line in lines if line.strip()]
-    return 2 * sum(cues.ONESELF.search(line.lower()) is not None for line in told) > len(told)
+    return 2 * sum(map(speaks, told)) > len(told)
 
 
 def _lays_down(line: str) -> bool:

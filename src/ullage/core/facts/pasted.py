@@ -12,9 +12,10 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
-from ullage.core.facts import cues
-from ullage.core.facts.copied import QUOTED, find_copied, find_last, find_return, turns_back
+from ullage.core.facts.copied import QUOTED, find_copied, find_last, find_return
 from ullage.core.facts.layout import find_letters
+from ullage.core.facts.shapes import find_hours
+from ullage.core.facts.voice import speaks, turns_back
 
 _FRAMES: Final = re.compile(
     r"\s{0,3}(?:"
@@ -92,6 +93,8 @@ def find_pasted(marked: Sequence[str]) -> frozenset[int]:
 
     Lines that are known to be quoted come as `QUOTED`.
     """
+    hours = find_hours(marked)
+    marked = ["" if number in hours else line for number, line in enumerate(marked)]
     lines = ["" if line == QUOTED else line for line in marked]
     found = {*range(_find_frame(lines), len(lines))}
     found.update(*find_letters(lines))
@@ -104,7 +107,7 @@ def find_pasted(marked: Sequence[str]) -> frozenset[int]:
     if len(lines) > 1:  # these take two lines at least
         timed, turns = _list_timed(lines), _list_turns(lines)
         for said in filter(None, (timed, turns)):
-            found.update(range(said[0], find_return(lines, said[0])))
+            found.update(range(said[0], find_return(lines, said[-1])))
         for alike in (_NUMBERED, _GREP, _MARGIN):
             found.update(_span(lines, alike, 2))
         found.update(_find_machine(lines))
@@ -151,7 +154,7 @@ def _find_own(lines: Sequence[str], said: Collection[int]) -> int:
         return len(lines)
     own = max(first, end)
     rest = " ".join(lines[own:last])
-    goes_on = cues.ONESELF.search(rest.lower()) is not None or turns_back(rest)
+    goes_on = speaks(rest) or turns_back(rest)
     return own if goes_on and len(rest) >= OWN_LEAST else len(lines)
 
 

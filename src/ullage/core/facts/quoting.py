@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ullage.core.facts.copied import QUOTED, ends_lead, find_return
 from ullage.core.facts.pasted import find_pasted
 from ullage.core.facts.shown import find_shown
 from ullage.core.facts.stamps import find_stamp
+from ullage.core.facts.voice import hands_over, is_impersonal, speaks
 from ullage.core.messages.transcript import FINDING
 
 if TYPE_CHECKING:
@@ -248,20 +249,29 @@ def _enter(tag: str, found: re.Match[str]) -> str:
 
 
 def _find_short_rulers(lines: Sequence[str]) -> frozenset[int]:
-    """Return the pairs of short rulers that quote: the first stands behind a colon.
+    """Return the pairs of short rulers that quote: what they hold is announced, or nobody's own.
 
-    Elsewhere such a ruler only parts a text.
+    Elsewhere such a ruler only parts a text. It is nobody's own where a person speaks on both sides
+    and nobody of themselves in it, and it has headings or the words above hand it over.
     """
-    found, lead, open_at = set[int](), False, -1
-    for number, line in enumerate(lines):
-        if _SHORT_RULER.match(line) is None:
-            lead = ends_lead(line) if line.strip() else lead
-        elif open_at >= 0 and line.strip() == lines[open_at].strip():
-            found.update((open_at, number))
-            open_at = -1
-        elif lead and open_at < 0:
-            open_at = number
+    rulers = [number for number, line in enumerate(lines) if _SHORT_RULER.match(line)]
+    found = set[int]()
+    for number, end in pairwise(rulers):
+        if number in found or lines[number].strip() != lines[end].strip():
+            continue
+        above = [line for line in lines[:number] if line.strip()]
+        if above and (ends_lead(above[-1]) or _is_between(above, lines[number:end], lines[end:])):
+            found.update((number, end))
     return frozenset(found)
+
+
+def _is_between(above: Sequence[str], held: Sequence[str], below: Sequence[str]) -> bool:
+    """Tell whether lines are somebody else's, by who speaks above them, in them and below."""
+    outside = (" ".join(above), " ".join(below))
+    if speaks(" ".join(held)) or any(is_impersonal(part, may_address=True) for part in outside):
+        return False
+    headed = any(_HEADING.match(line) or line.lstrip().startswith("\xa7") for line in held)
+    return headed or hands_over(outside[0])
 
 
 def _find_spoken(lines: Sequence[str]) -> frozenset[int]:

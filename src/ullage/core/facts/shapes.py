@@ -7,7 +7,7 @@ text prove together is not known here (`copied`).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -53,12 +53,13 @@ _AGO: Final = re.compile(
 _BARS: Final = re.compile(r"[^|\n]{1,120}\S [|·•] \S[^|·•\n]{0,80}\S [|·•] \S")
 
 
-def _is_stamp(line: str) -> bool:
+def is_stamp(line: str) -> bool:
+    """Tell whether a time opens a line, or closes one of few words."""
     return not line.rstrip().endswith((".", "!", "?")) and _STAMP.match(line) is not None
 
 
 def _is_stamp_alone(line: str) -> bool:
-    return _is_stamp(line) and FIELD.match(line) is None
+    return is_stamp(line) and FIELD.match(line) is None
 
 
 def _is_imprint(line: str) -> bool:
@@ -81,7 +82,7 @@ _DIGIT: Final = ("",)
 """Needs a digit, of any script."""
 
 SHAPES: Final[tuple[tuple[str, Callable[[str], object], int, int, tuple[str, ...]], ...]] = (
-    ("stamp", _is_stamp, 1, 1, _DIGIT),
+    ("stamp", is_stamp, 1, 1, _DIGIT),
     ("stamps", _is_stamp_alone, 2, 1, _DIGIT),
     ("count", _COUNT.match, 1, 2, _DIGIT),
     ("sign", _SIGN.match, 1, 1, (*_DIGIT, ":")),
@@ -131,3 +132,31 @@ _OF_PARTS: Final = tuple(
     for part in dict.fromkeys(part for shape in SHAPES for part in shape[-1] if part)
 )
 """The shapes that need a digit, and those that need a part: each part is looked for once."""
+
+
+_HOUR: Final = re.compile(
+    r"\s{0,3}(?:[-*\u2022]\s)?(\d\d?)[:.h](\d\d)(?![:.\d])(?: ?(?:uhr|h|[ap]\.?m\.?)\b)?"
+    r"(?: ?[-\u2013] ?\d\d?[:.h]\d\d)?[\s,;\u2013\u2014-]+(?!\S{1,24}:)[^\W\d_]",
+    re.IGNORECASE,
+)
+_HOURS: Final = re.compile(r"[^\n]{1,60}?\b\d\d?[:.]\d\d ?[-\u2013] ?\d\d?[:.]\d\d\s*$")
+
+
+def find_hours(lines: Sequence[str]) -> frozenset[int]:
+    """Return the lines of a timetable: each begins later than the one above, and no one speaks.
+
+    People type those; logs have seconds or a date, chats a name.
+    """
+    found: set[int] = set()
+    run: list[int] = []
+    last = -1
+    for number, line in enumerate([*lines, ""]):
+        hour = _HOUR.match(line)
+        begins = int(hour[1]) * 60 + int(hour[2]) if hour else last + 1
+        if (hour or _HOURS.match(line)) and begins > last:
+            run.append(number)
+            last = begins if hour else last
+            continue
+        found.update(run if len(run) > 1 else ())
+        run, last = [], -1
+    return frozenset(found)

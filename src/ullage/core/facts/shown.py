@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from ullage.core.facts import cues
-from ullage.core.facts.copied import is_link, treats
+from ullage.core.facts.copied import is_link
 from ullage.core.facts.patterns import BeyondAscii
+from ullage.core.facts.voice import is_impersonal, treats
 
 INTRO: Final = 240
 """Characters of first words that ask about a text: who goes on longer has more to say."""
@@ -76,7 +77,7 @@ def _is_text(told: Sequence[str]) -> bool:
         return False
     if any(map(is_link, told)) or any(cues.RULE_HEADING.search(line.lower()) for line in told):
         return False
-    return not _speaks(whole)
+    return is_impersonal(whole, may_address=True)
 
 
 def _asks_about(intro: str) -> bool:
@@ -88,10 +89,3 @@ def _asks_about(intro: str) -> bool:
     if _HERE.match(lower):
         return asks or treats(intro)
     return asks and (_THAT.search(lower) is not None or _THAT_UNSPACED.search(lower) is not None)
-
-
-def _speaks(told: str) -> bool:
-    lower = told.lower()
-    return (
-        cues.SPEAKERS.search(lower) is not None or cues.SPEAKERS_UNSPACED.search(lower) is not None
-    )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ullage.core.compaction.laws import Unit
     from ullage.core.compaction.situation import Situation
 
-    Chooser: TypeAlias = Callable[[str, int, Callable[[str], int], str], str]
+    Chooser: TypeAlias = Callable[[int, str, int, Callable[[str], int], str], str]
 
 FLOOR: Final = 64
 """Tokens of a result that stay whatever the target is: less than this says nothing."""
@@ -145,7 +145,8 @@ def _shorten(
     def count(text: str) -> int:
         return situation.count(text, index)
 
-    text = choose(whole, tokens, count, mark.replace("{named}", named)) if choose else ""
+    told = mark.replace("{named}", named)
+    text = choose(index, whole, tokens, count, told) if choose is not None else ""
     text = text or shorten(whole, tokens, count, named, mark)
     freed = situation.count(now, index) - situation.count(text, index)
     if freed <= 0:

@@ -1,0 +1,190 @@
+"""Tell whether one writer speaks through a text, and whether words turn to the assistant.
+
+People who tell a long story to a model leave traces that others leave, too: they begin in small
+letters and go on in capitals, tell what somebody said, list what things cost. Which traces a text
+has is not known here (`copied`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final
+
+from ullage.core.facts import cues
+from ullage.core.facts.patterns import BeyondAscii
+from ullage.core.facts.shapes import SPOKEN
+
+_ENGLISH: Final = re.compile(r"\b(?:the|and|is|it|that|was|have|had|am|don't|with|this|for)\b")
+_STOPS: Final = (".", "!", "?", "\u2026", "\u3002", "\uff01", "\uff1f", "\u0964", "\u061f")
+_CLOSERS: Final = "\"')]\u00bb\u201d\u2019*_ "
+_QUESTIONS: Final = ("?", "\uff1f")
+_QUOTED_LONG: Final = re.compile(r"\"[^\"\n]{20,4000}\"|[“„«][^“”„«»]{20,4000}[”“»]")
+
+_ASKS_ELSEWHERE: Final = re.compile(
+    r"(?:^|(?<=[.!?:] )|(?<=[\u3002\uff01\uff0c]))(?:bitte |por favor,? |proszę )?(?:"
+    r"schreib|formulier|erklär|sag|mach|gib|prüf|vergleich|such|nenn|fass|rechne|stell|erstell"
+    r"|rédige|écris|explique|dis|donne|fais|propose|trouve|calcule|compare|résume|prépare"
+    r"|redacta|escr[ií]be|expl[ií]ca|dime|hazme|haz|dame|prop[oó]n|calcula|compara|resume|prepara"
+    r"|busca|ay[uú]dame|me ajud[ae]|ajude|aiutami|hilf|aide"
+    r"|escreve|escreva|explique|faz|faça|me diga|diga|monta|scrivi|spiega|dimmi|fai|prepara|trova"
+    r"|napisz|wyjaśnij|podaj|zrób|policz|znajdź|ułóż|напиши|объясни|придумай|составь|посчитай|скажи"
+    r"|اكتب|اشرح|ضع|اقترح|लिख|बताइए|बनाइए)"
+)
+_ASKS_UNSPACED: Final = BeyondAscii(
+    r"请你?(?:帮|给|按|写|告诉|列|把|先|用)|帮我|告诉我|教えて|書いて|作って|まとめて|考えて|お願いします"
+)
+"""How somebody asks something of an assistant in other languages."""
+
+_FOR_US: Final = re.compile(
+    r"\b(?:(?:tell|show|give|write|make|help|draft|explain|suggest|list|find) (?:to )?(?:me|us)"
+    r"|(?:i|we) (?:need|want|would like|'d like) you|from you|for me)\b"
+)
+
+_TEXT: Final = (
+    r"(?:e?mails?|message|letter|notice|minutes|contract|circular|ticket|review|newsletter)"
+)
+_RECEIVED: Final = re.compile(
+    r"\b(?:sent (?:me|us|round|this|out)|keeps sending|wrote (?:me|us|to|back|this)|has written"
+    r"|(?:got|received|found|saw|read) (?:this|these|the following|an? )|forwarded|came in|arrived"
+    rf"|{_TEXT} (?:from|of|says?|reads?|came)|(?:this|the) (?:[\w-]+ ){{0,2}}(?:wrote|posted|says)"
+    r"|hat (?:\w+ ){0,3}(?:geschrieben|geschickt|gemailt)|bekommen|hing (?:heute|gestern|an)"
+    r"|(?:m'|nous )a(?:nt)? (?:\w+ ){0,2}(?:répondu|écrit|envoyé)|j'ai (?:bien )?re[cç]u"
+    r"|(?:ha|han) (?:llegado|enviado|escrito|mandado)|recebi|me mandou|chegou|ho ricevuto"
+    r"|mi ha scritto|è arrivat[oa]|dostał[ae]m|przysłali|przyszł[oa]|пришл[ои]|прислал[аи]?"
+    r"|получил[аи]?"
+    r"|وصلتني|وصلني|أرسلت? (?:لي|لنا))\b|收到|发来|贴了|が届い|来ました|来た|もらいました"
+)
+"""Words by which a text that somebody received is spoken of."""
+
+SENTENCE: Final = re.compile(r"[^.!?\u3002\uff01\uff1f\n]{2,300}[.!?\u3002\uff01\uff1f]?")
+"""A sentence to its end."""
+
+SHORT: Final = 120
+"""Characters of first words that do no more than say what is to be done to a text. Of more the
+last sentence points at one, or asks."""
+
+INTRO: Final = 240
+"""Characters of first words that hand over a text, at most."""
+
+ITEM: Final = 80
+"""Characters up to which lines that follow each other are one list, and no paragraph each."""
+
+LABEL: Final = 48
+"""Characters of a title or a name at most: it says nothing of who writes."""
+
+SOFT: Final = frozenset(
+    {"lead", "request", "received", "speech", "article", "long article", "articles", "fields"}
+)
+"""Traces that people leave in what they type as well."""
+
+OWN: Final = SOFT | {"titles", "heading", "bars", "farewell", "hand"}
+"""Those that they leave where their first words hand over nothing: they part what they tell, and
+sign it. A hand goes by small letters in the first words alone."""
+
+MOSTLY: Final = 0.5
+PARTLY: Final = 0.25
+"""The shares of paragraphs in which a writer speaks: behind words that hand over a text more than
+the first, behind others no less than the second. By hand, on messages of four authors."""
+
+
+def is_one_voice(lines: Sequence[str], opening: int, kinds: Collection[str]) -> bool:
+    """Tell whether one writer speaks through a text, and all traces are of what people type, too.
+
+    Who tells a long story says what others said, and begins with a request; what a short request
+    is about may be somebody else's story. `kinds` are those of the traces behind the `opening`.
+    """
+    first = " ".join(lines[:opening]).strip()
+    if (len(first) <= SHORT and treats(first)) or not OWN.issuperset(kinds):
+        return False
+    told = _QUOTED_LONG.sub("", "\n".join(lines[opening:])).split("\n")
+    units = [*_list_units(told)]
+    spoken = sum(not is_impersonal(unit, may_address=True) for unit in units)
+    if hands_over(first):
+        theirs = receives(first) and not any(map(speaks, units[:1]))
+        return SOFT.issuperset(kinds) and spoken > MOSTLY * len(units) and not theirs
+    if "hand" in kinds:
+        own = sum(map(speaks, units))
+        return own >= PARTLY * len(units) and any(map(asks_for, units[-2:]))
+    return spoken > 1 and spoken >= PARTLY * len(units)
+
+
+def _list_units(lines: Sequence[str]) -> Iterator[str]:
+    """Yield paragraphs but for titles and names; short lines that follow each other are one."""
+    held: list[str] = []
+    for line in (*lines, ""):
+        if held and (len(line) > ITEM or not line.strip()):
+            if len(held) > 1 or len(held[0]) > LABEL or held[0].rstrip().endswith(_STOPS):
+                yield "\n".join(held)
+            held = []
+        if len(line) > ITEM:
+            yield line
+        elif line.strip():
+            held.append(line)
+
+
+def hands_over(first: str) -> bool:
+    """Tell whether first words announce a text, point at one, or say what is to be done to one."""
+    if first.rstrip(_CLOSERS).endswith((":", "\uff1a")) or receives(first):
+        return True
+    if len(first) <= SHORT:
+        return asks(first)
+    return _points((SENTENCE.findall(first) or [first])[-1])
+
+
+def receives(first: str) -> bool:
+    """Tell whether first words are no more than that a text came from somebody."""
+    return len(first) <= INTRO and _RECEIVED.search(first.lower()) is not None
+
+
+def asks(told: str) -> bool:
+    """Tell whether words ask something, or for something to be done to a text, or point at one."""
+    return _points(told) or treats(told)
+
+
+def _points(told: str) -> bool:
+    lower = told.lower()
+    if lower.rstrip(_CLOSERS).endswith(_QUESTIONS) or cues.POINTS.search(lower):
+        return True
+    return cues.POINTS_UNSPACED.search(lower) is not None
+
+
+def asks_for(told: str) -> bool:
+    """Tell whether something is asked of the assistant."""
+    lower = told.lower()
+    if turns_back(told) or _FOR_US.search(lower) is not None:
+        return True
+    return _ASKS_ELSEWHERE.search(lower) is not None or _ASKS_UNSPACED.search(told) is not None
+
+
+def speaks(told: str) -> bool:
+    """Tell whether one person speaks of themselves."""
+    return _has_word(cues.ONESELF, told.lower()) or cues.ONESELF_UNSPACED.search(told) is not None
+
+
+def _has_word(shape: re.Pattern[str], lower: str) -> bool:
+    """Tell whether a word of a writer stands in a text; "i" is one of English alone."""
+    words = {found[0] for found in shape.finditer(lower)}
+    return bool(words - {"i"}) or ("i" in words and _ENGLISH.search(lower) is not None)
+
+
+def is_impersonal(line: str, *, may_address: bool) -> bool:
+    """Tell whether a line has no word of a writer, and none to a reader unless it may."""
+    told = SPOKEN.sub("", line).lower()
+    if _has_word(cues.SPEAKERS, told) or cues.SPEAKERS_UNSPACED.search(told):
+        return False
+    return may_address or not (cues.ADDRESSED.search(told) or cues.ADDRESSED_UNSPACED.search(told))
+
+
+def treats(told: str) -> bool:
+    """Tell whether something is to be done to a text."""
+    lower = told.lower()
+    return bool(cues.TREATS.search(lower) or cues.TREATS_UNSPACED.search(lower))
+
+
+def turns_back(told: str) -> bool:
+    """Tell whether a paragraph asks, or asks for something, as `find_return` wants it."""
+    sentences = [sentence.strip().lower() for sentence in SENTENCE.findall(told)]
+    if not speaks(told):
+        del sentences[1:]
+    return any(one.endswith(_QUESTIONS) or cues.ASKS_ONCE.search(one) for one in sentences)
