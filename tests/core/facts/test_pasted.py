@@ -240,6 +240,26 @@ def test_a_paragraph_above_an_article_in_which_somebody_speaks_is_typed() -> Non
     assert "yard" not in drop_quoted(f"What of this?\n\n{theirs}\n\n{article}")
 
 
+def test_who_speaks_of_themselves_behind_what_they_received_is_its_reader() -> None:
+    paste = "The passbooks are withdrawn in June. Customers must register online by Friday."
+    own = "Dad is old, and I hold his papers. His branch is shut."
+    settled = "What I settled on is the other bank. My brother has nothing to do with it."
+    told = drop_quoted(f"the bank wrote to me\n\n{paste}\n\n{own}\n\n{settled}")
+    assert told.split("\n\n") == ["the bank wrote to me", f"{own}", f"{settled}"]
+    typed = f"the bank wrote to me\n\n{own}\n\n{settled}\n\n{paste}"
+    assert drop_quoted(typed) == typed  # nobody else speaks first
+
+
+def test_a_long_sentence_behind_a_colon_is_no_field() -> None:
+    paste = "Dear Sir,\n\nthe yard is an escape route. All bicycles must go.\n\nHausen Ltd"
+    own = f"So this is how it stands for me: I go on {'and on ' * 12}in the yard."
+    told = drop_quoted(f"This hung on my door.\n\n{paste}\n\n{own}\n\nWrite me a note.")
+    assert told.split("\n\n")[1:] == [own, "Write me a note."]
+    fields = "Colour: red\nI am: here"
+    told = drop_quoted(f"This hung on my door.\n\n{paste}\n\n{fields}\n\nWrite me a note.")
+    assert "Colour" not in told
+
+
 MINDED = "Thanks for booking with us. The van is white. Hirers must sign the form. Fuel is extra."
 
 

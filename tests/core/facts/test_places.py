@@ -23,7 +23,7 @@ BRIEF = "Say it in\n   English.\n\nRules:\n- no salt\n- bread at noon\n\n# Cella
         ("Attic twelve casks", []),
         ("no such words", []),
         ("", []),
-        ("w " * 60, []),
+        ("w " * 99, []),
     ],
 )
 def test_a_segment_is_found_with_its_heading(segment: str, parts: list[str]) -> None:

@@ -36,8 +36,11 @@ PROOF: Final = 2
 PROOF_ALONE: Final = 3
 """The same where nothing stands in front of them: people format what they type as well."""
 
-BACK_MOST: Final = 600
+BACK_MOST: Final = 900
 """Characters of a paragraph in which a person goes on behind a paste."""
+
+FIELD_MOST: Final = 80
+"""Characters of a field with its name, at most: sentences have colons, too."""
 
 ARTICLE: Final = 280
 """Characters of a paragraph that speaks of no one, from which on it is an article's."""
@@ -91,7 +94,7 @@ def find_copied(marked: Sequence[str]) -> range:
     begun: list[Trace] = []
     if opening < len(lines):
         found = [*_find_traces(lines[:back], opening), *_find_announced(marked[:back], opening)]
-        found += _find_received(lines[:back], opening)
+        found += _find_received(lines, opening)
         theirs = (t for t in found if t.kind != "hand" or t.line < behind)
         begun = sorted(trace for trace in theirs if trace.line >= opening)
     if _weigh(begun) >= PROOF and is_one_voice(lines, opening, {trace.kind for trace in begun}):
@@ -172,18 +175,19 @@ def find_return(lines: Sequence[str], start: int, *, made: bool = False) -> int:
     It asks, or asks for something, in its first sentence, or in any where somebody speaks of
     themselves, and has no trace in it. Behind what a program `made`, or a document, it may also be
     a rule of somebody who does. Where nobody speaks of themselves in the text that begins behind
-    the `start`, the paragraphs above the last in which somebody does are the person's as well.
+    the `start`, it is enough that somebody does in the last paragraph, and those above it in which
+    somebody does are the person's as well.
     """
     first, last = find_last(lines, start)
     told = " ".join(lines[first:last])
     alone = first <= start or not any(map(str.strip, lines[:start]))
     if alone or not _may_return(lines, first, last):
         return len(lines)
-    if not (asks_for(told) or (made and _rules(told))):
-        return len(lines)
     begun = next(n for n in range(start, last) if lines[n].strip())
-    end = next((n for n in range(begun, first) if not lines[n].strip()), begun)
-    if speaks(" ".join(lines[begun:end])):
+    other = not _begins_alike(lines, begun, first)
+    if not (asks_for(told) or (made and _rules(told)) or (other and speaks(told))):
+        return len(lines)
+    if not other:
         return first
     near = far = first
     for above, below in _list_above(lines, first, begun):
@@ -192,6 +196,12 @@ def find_return(lines: Sequence[str], start: int, *, made: bool = False) -> int:
             break
         near, far = (above if near == far and speaks(told) else near), above
     return far if _is_signed(lines, far) else near
+
+
+def _begins_alike(lines: Sequence[str], begun: int, stop: int) -> bool:
+    """Tell whether somebody speaks of themselves in the paragraph that begins at a line."""
+    end = next((n for n in range(begun, stop) if not lines[n].strip()), begun)
+    return speaks(" ".join(lines[begun:end]))
 
 
 def _list_above(lines: Sequence[str], first: int, begun: int) -> Iterator[tuple[int, int]]:
@@ -209,7 +219,8 @@ def _may_return(lines: Sequence[str], first: int, last: int) -> bool:
     if sum(map(len, lines[first:last])) > BACK_MOST or ends_lead(lines[last - 1]):
         return False
     held = lines[first:last]
-    return not any(map(FIELD.match, held)) and not any(_find_traces(held, 0))
+    fields = any(FIELD.match(line) for line in held if len(line) <= FIELD_MOST)
+    return not fields and not any(_find_traces(held, 0))
 
 
 def _rules(told: str) -> bool:
@@ -269,10 +280,16 @@ def _find_announced(lines: Sequence[str], opening: int) -> Iterator[Trace]:
 
 
 def _find_received(lines: Sequence[str], opening: int) -> Iterator[Trace]:
-    """Yield the first line behind words that speak of a text that somebody received."""
+    """Yield the first line behind words that speak of a text that somebody received.
+
+    It is proof where nobody speaks of themselves in it, and somebody does further below.
+    """
     first = next((n for n in range(opening, len(lines)) if lines[n].strip()), None)
-    if first is not None and receives(" ".join(lines[:opening])):
-        yield Trace(first, "received", 1)
+    if first is None or not receives(" ".join(lines[:opening])):
+        return
+    yield Trace(first, "received", 1)
+    if not speaks(lines[first]) and any(map(speaks, lines[first + 1 :])):
+        yield Trace(first, "other voice", 1)
 
 
 def _is_shown(line: str) -> bool:

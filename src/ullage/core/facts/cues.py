@@ -346,7 +346,8 @@ SPEAKERS: Final = _any(
     r"yo|mis?|m[íi][oa]s?|nosotr[oa]s|nuestr[oa]s?|eu|meus?|minhas?|noi|nostr[oaie]|ik|mijn|wij|ons",
     r"quiero|tengo|soy|estoy|necesito|prefiero|puedo|creo|queremos|tenemos|somos|estamos|necesitamos",
     r"quero|tenho|sou|estou|preciso|prefiro|posso|acho|temos|precisamos|voglio|vorrei|devo|ho|penso",
-    r"preferisco|abbiamo|vogliamo|dobbiamo|mam|chcę|jestem|muszę|mogę|wolę|mnie|m[óo]j|moj[aeą]|nasz\w*",
+    r"preferisco|abbiamo|vogliamo|dobbiamo|mam|chcę|jestem|muszę|mogę|wolę|\w+ł[ea]m|mnie|m[óo]j|moj[aeą]",
+    r"nasz\w*|ben|benim|bana|bende|bizim|bize",
     r"я|мне|меня|мо[йяеи]|мы|нам|нас|наш\w*|хочу|могу|буду|прошу|пожалуйста",
     r"أنا|لي|عندي|لدي|معي|مني|أريد|أحب|نحن|لنا|لدينا|عندنا|من فضلك",
     r"मैं|मैंने|मुझे|मेर[ाीे]|हम(?![\u0900-\u097f])|हमें|हमने|हमार[ाीे]|कृपया",
@@ -357,7 +358,7 @@ ONESELF: Final = _any(
     r"i|i'\w+|me|my|mine|ich|mir|mich|mein\w*|je|j'\w+|moi|mon|mes|yo|mi|mis|m\u00edo|io|mio|mia",
     r"miei|eu|meus?|minhas?|ik|mijn|\u044f|\u043c\u043d\u0435|\u043c\u0435\u043d\u044f|\u043c\u043e[\u0439\u044f\u0435\u0438]|mnie|mi|m\u00f3j|moja|moje|jestem",
     r"quiero|tengo|soy|estoy|necesito|prefiero|puedo|quero|tenho|sou|estou|preciso|prefiro|posso",
-    r"voglio|vorrei|devo|ho|mam|chcę|muszę|mogę|wolę|хочу|могу|буду",
+    r"voglio|vorrei|devo|ho|mam|chcę|muszę|mogę|wolę|\w+ł[ea]m|хочу|могу|буду|ben|benim|bana|bende",
 )
 """Words by which one person speaks of themselves."""
 

@@ -7,13 +7,14 @@ quotation. It knows nothing of what a line is worth.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ullage.core.facts.copied import QUOTED, ends_lead, find_return
 from ullage.core.facts.pasted import find_pasted
 from ullage.core.facts.shown import find_shown
+from ullage.core.facts.speech import cut_speech, find_spoken
 from ullage.core.facts.stamps import find_stamp
 from ullage.core.facts.voice import hands_over, is_impersonal, speaks
 from ullage.core.messages.transcript import FINDING
@@ -75,7 +76,8 @@ def read_origins(text: str, *, person: bool = True) -> list[TextLine]:
     a title, and the head of a mail (fields, an address in one of them) quote all that follows. Only
     a `person` pastes: models quote within marks.
     """
-    return _pair_lines(text, _mark_origins(text, person=person))
+    told = _pair_lines(text, _mark_origins(text, person=person))
+    return _part_speech(told) if person else told
 
 
 _ORIGINS: Final[Sequence[Origin]] = ("typed", "document", "quoted", "shown")
@@ -87,6 +89,18 @@ _OPEN: Final = (_TYPED, _DOCUMENT)
 def _pair_lines(text: str, marks: bytes) -> list[TextLine]:
     marked = zip(text.splitlines(), marks, strict=True)
     return [TextLine(line, _ORIGINS[mark]) for line, mark in marked if mark != _LEFT_OUT]
+
+
+def _part_speech(lines: Sequence[TextLine]) -> list[TextLine]:
+    """Return lines, each long speech in what a person typed as a line of somebody else's."""
+    found: list[TextLine] = []
+    for line in lines:
+        parts = cut_speech(line.text) if line.origin == "typed" else ()
+        if parts:
+            found += (TextLine(text, "quoted" if n % 2 else "typed") for n, text in parts)
+        else:
+            found.append(line)
+    return found
 
 
 def _mark_origins(text: str, *, person: bool = True) -> bytes:
@@ -140,7 +154,7 @@ def _mark_read(lines: Sequence[str], *, person: bool) -> bytes:
 def _mark_lines(lines: Sequence[str], *, person: bool = True) -> bytes:
     closed = {mark[2] for line in lines if (mark := _TAG.match(line)) and mark[1]}
     own = _find_own(lines, closed)
-    document, short, spoken = _find_document(lines), _find_short_rulers(lines), _find_spoken(lines)
+    document, short, spoken = _find_document(lines), _find_short_rulers(lines), find_spoken(lines)
     back = find_return(lines, document, made=True) if document < len(lines) else len(lines)
     found = bytearray()
     fenced, tag, ruled = False, "", False
@@ -274,56 +288,6 @@ def _is_between(above: Sequence[str], held: Sequence[str], below: Sequence[str])
     return headed or hands_over(outside[0])
 
 
-def _find_spoken(lines: Sequence[str]) -> frozenset[int]:
-    """Return the lines of paragraphs that stand whole in quotation marks, behind other words."""
-    found, begun = set[int](), False
-    for number, line in enumerate(lines):
-        bare = line.strip()
-        if begun and bare[:1] in SPEECH and number not in found:
-            above = lines[number - 1]
-            if not above.strip() or ends_lead(above):
-                found.update(range(number, _find_close(lines, number)))
-        begun = begun or bool(bare)
-    return frozenset(found)
-
-
-def _find_close(lines: Sequence[str], start: int) -> int:
-    """Return the line behind the one that ends a speech, the first one where none does.
-
-    Where it ends within a line it is a part of a sentence, and no paragraph.
-    """
-    opens = lines[start].strip()[0]
-    closes, depth, size = SPEECH[opens], 0, 0
-    for number in range(start, min(start + SPEECH_MOST, len(lines))):
-        text = lines[number].strip()
-        for place, sign in enumerate(text):
-            ends = sign in closes and (depth > 0 or sign != opens)
-            depth += -1 if ends else sign == opens
-            size += 1
-            if depth <= 0:
-                whole = not text[place + 1 :].strip(".,;!?)*_ ") and size >= SPEECH_LEAST
-                return number + 1 if whole else start
-    return start
-
-
-SPEECH: Final[Mapping[str, str]] = {
-    '"': '"',
-    "\u201c": "\u201d",
-    "\u201e": "\u201c\u201d",
-    "\xab": "\xbb",
-    "\xbb": "\xab",
-    "\u300c": "\u300d",
-    "\u300e": "\u300f",
-}
-"""What opens a speech in the languages that we read, and what closes it."""
-
-SPEECH_LEAST: Final = 40
-"""Characters of a speech from which on it is somebody else's text, and no word that is named."""
-
-SPEECH_MOST: Final = 100
-"""Lines of a speech, at most."""
-
-
 def _find_rest(lines: Sequence[str]) -> int:
     """Return the first line of what is quoted to the end: behind a title, or the head of a mail."""
     begun, addressed = 0, False
@@ -362,7 +326,7 @@ def read_message(message: Message, text: str) -> list[TextLine]:
     known: bytes | None = message.memo.get(_KEY)
     if known is None:
         known = message.memo[_KEY] = _mark_origins(text)
-    return _pair_lines(text, known)
+    return _part_speech(_pair_lines(text, known))
 
 
 def take_shown(lines: Iterable[TextLine]) -> list[TextLine]:
