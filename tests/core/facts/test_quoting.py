@@ -72,6 +72,16 @@ def test_a_paragraph_in_quotation_marks_is_somebody_elses_and_behind_it_a_person
         assert origin_of(own) == "typed", own
 
 
+def test_behind_a_forwarded_mail_a_person_goes_on_who_asks() -> None:
+    mail = f"From: ann@example.org\nSubject: casks\n\nDear all,\n\n{BEGS}\n\nYours,\nAnn"
+    ask = "Tell me what I have to do, and by when."
+    for head in ("---------- Forwarded message ----------\n", ""):
+        text = f"This came in.\n\n{head}{mail}\n\n{ask}"
+        assert origin_of(text) == "quoted"
+        assert drop_quoted(text).split("\n")[-1] == ask
+    assert drop_quoted(f"{mail}\n\n{ask}") == ""  # all of it is the mail
+
+
 @pytest.mark.parametrize("ruler", ["---", "***", "===="])
 def test_short_rulers_quote_behind_a_colon_and_part_a_text_elsewhere(ruler: str) -> None:
     quoted = f"this came in:\n\n{ruler}\n{BEGS}\n{ruler}\n\n{TYPED}"

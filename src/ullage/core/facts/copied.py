@@ -40,7 +40,7 @@ BACK_MOST: Final = 900
 """Characters of a paragraph in which a person goes on behind a paste."""
 
 FIELD_MOST: Final = 80
-"""Characters of a field with its name, at most: sentences have colons, too."""
+"""Characters of a field with its name, at most."""
 
 ARTICLE: Final = 280
 """Characters of a paragraph that speaks of no one, from which on it is an article's."""
@@ -219,8 +219,7 @@ def _may_return(lines: Sequence[str], first: int, last: int) -> bool:
     if sum(map(len, lines[first:last])) > BACK_MOST or ends_lead(lines[last - 1]):
         return False
     held = lines[first:last]
-    fields = any(FIELD.match(line) for line in held if len(line) <= FIELD_MOST)
-    return not fields and not any(_find_traces(held, 0))
+    return not any(map(_is_field, held)) and not any(_find_traces(held, 0))
 
 
 def _rules(told: str) -> bool:
@@ -317,7 +316,12 @@ def _mask(line: str) -> str:
 
 
 def _is_listed(line: str) -> bool:
-    return _ITEM.match(line) is not None or FIELD.match(line) is not None
+    return _ITEM.match(line) is not None or _is_field(line)
+
+
+def _is_field(line: str) -> bool:
+    """Tell whether a line is a name, a colon and a value: sentences have colons, too."""
+    return len(line) <= FIELD_MOST and FIELD.match(line) is not None
 
 
 def _find_letter(lines: Sequence[str], opening: int) -> Iterator[Trace]:

@@ -400,7 +400,7 @@ TREATS_UNSPACED: Final = BeyondAscii(
 POINTS: Final = _any(
     r"(?:this|these|the following|below|attached|pasted)",
     r"dies(?:e[nmrs]?)?|folgende[nmrs]?|ce(?:t|tte|s)?|ci-dessous|suivante?s?|est[aeo]s?|siguientes?",
-    r"это\w?|эт[аиу]",
+    r"это\w?|эт[аиу]|quest[oaie]|ist[oa]|tak(?:ie|i|ą|a)|dit|deze",
 )
 """A text is pointed at: it follows."""
 

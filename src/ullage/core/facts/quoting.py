@@ -174,7 +174,8 @@ def _mark_lines(lines: Sequence[str], *, person: bool = True) -> bytes:
         else:
             found.append(_DOCUMENT if document <= number < back else _TYPED)
     left = [line if mark in _OPEN else "" for line, mark in zip(lines, found, strict=True)]
-    for number in range(_find_rest(left), len(lines)):
+    rest = _find_rest(left)
+    for number in range(rest, find_return(left, rest) if rest else len(lines)):
         found[number] = _QUOTED if found[number] in _OPEN else found[number]
     if person and _is_one_hand(_mark_pasted(lines, found)):
         shown = find_shown(lines)
