@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ullage.core.facts import cues, grading, sentences
 from ullage.core.facts.patterns import (
     BeyondAscii,
+    LatePattern,
     group_branches,
     has_digit,
     split_at,
@@ -49,9 +50,22 @@ def test_bars_in_groups_and_classes_part_nothing() -> None:
 
 
 def test_a_text_is_cut_behind_its_marks() -> None:
-    ends = re.compile(r"[.!]\s+")
+    ends = LatePattern(r"[.!]\s+")
     assert split_at(ends, "One.  Two! Three.") == ["One.", "Two!", "Three."]
     assert split_at(ends, "") == [""]
+
+
+def test_a_pattern_is_compiled_when_it_is_asked_for_first() -> None:
+    broken = LatePattern("(")
+    with pytest.raises(re.error):
+        broken.search("")
+    whole = LatePattern("b+", re.IGNORECASE)
+    assert (whole.begins("ab"), whole.stands_in("aB"), whole.begins("BBa")) == (False, True, True)
+    assert (whole.sub("-", "abBa"), whole.split("abba"), whole.findall("aBb")) == (
+        "a-a",
+        ["a", "a"],
+        ["Bb"],
+    )
 
 
 ONE_OF: Final = {
@@ -63,7 +77,7 @@ ONE_OF: Final = {
     "turns": (cues.TURNS, [cues.LIFTS, cues.TASK, cues.DECIDES, cues.FAILS]),
     "changes": (cues.CHANGES, [cues.REPLACES]),
     "signed": (
-        re.compile(rf"{sentences.SIGNED.pattern}|{sentences.HASH.pattern}"),
+        LatePattern(rf"{sentences.SIGNED.source}|{sentences.HASH.source}"),
         [sentences.STRONG],
     ),
 }
@@ -75,7 +89,7 @@ ONE_OF: Final = {
 def test_what_is_looked_for_first_is_in_all_that_is_found(name: str, data: st.DataObject) -> None:
     first, patterns = ONE_OF[name]
     pattern = data.draw(st.sampled_from(patterns))
-    text = data.draw(st.from_regex(pattern, alphabet=st.characters(codec="utf-8")))
+    text = data.draw(st.from_regex(pattern.pattern, alphabet=st.characters(codec="utf-8")))
     assert first.search(text) is not None
 
 
@@ -94,9 +108,9 @@ def test_a_text_has_a_digit_where_a_pattern_finds_one(text: str) -> None:
 @settings(max_examples=10, deadline=None)
 @given(data=st.data())
 def test_a_cue_that_is_looked_for_by_parts_of_it_has_one_of_them(
-    pattern: re.Pattern[str], parts: tuple[str, ...], data: st.DataObject
+    pattern: LatePattern, parts: tuple[str, ...], data: st.DataObject
 ) -> None:
-    found = data.draw(st.from_regex(pattern))
+    found = data.draw(st.from_regex(pattern.pattern))
     assert any(part in found for part in parts)
 
 
@@ -112,7 +126,7 @@ def test_a_cue_that_is_not_looked_for_in_ascii_is_in_none(name: str, data: st.Da
     assert BEYOND[name].search(text) is not None
 
 
-VALUES = st.from_regex(sentences.STRONG, alphabet=st.characters(codec="ascii"))
+VALUES = st.from_regex(sentences.STRONG.pattern, alphabet=st.characters(codec="ascii"))
 
 
 @settings(max_examples=200, deadline=None)

@@ -9,17 +9,17 @@ believed.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from ullage.core.facts.patterns import LatePattern
 from ullage.core.messages.labels import fold_names
 
 if TYPE_CHECKING:
     from ullage.core.messages.transcript import Message
 
-_ASKING: Final = re.compile(
+_ASKING: Final = LatePattern(
     r"ask_user(?:_questions?)?|(?:vscode_)?ask_(?:followup_)?questions?|request_user_input"
     r"|question|human"
 )

@@ -14,6 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ullage.core.facts.commands import only_looks
+from ullage.core.facts.patterns import LatePattern
 from ullage.core.facts.sentences import SENTENCE_MOST
 from ullage.core.facts.sheet import TODO
 from ullage.core.messages.labels import (
@@ -114,7 +115,7 @@ _PATHS: Final = NAMED.union(_PATH_NAMES.split())
 """Arguments that are paths by the schemas of common file tools."""
 
 
-WRITES: Final = re.compile(
+WRITES: Final = LatePattern(
     r"write|edit|patch|replace|create|insert|append|delete|remove|move|rename|save", re.IGNORECASE
 )
 """How tools that change a file are named. One that only reads and is taken for one of these makes a
@@ -203,7 +204,7 @@ SPANS: Final = (
 """Arguments that say from which line to which a file is read; `offset` and `limit` count lines."""
 
 _SPAN_NAMES: Final = frozenset(("view_range", "offset", "limit", *chain.from_iterable(SPANS)))
-_SPAN: Final = re.compile(r" \(lines \d+-\d*\)$")
+_SPAN: Final = LatePattern(r" \(lines \d+-\d*\)$")
 
 
 def _find_span(arguments: Mapping[str, Any]) -> str:
@@ -247,7 +248,7 @@ def _loads_skills(tool: str) -> bool:
     return tool.lower() in ("skill", "load_skill", "use_skill")
 
 
-_SKILL: Final = re.compile(r"([^/\\]{1,100})[/\\]SKILL\.md$")
+_SKILL: Final = LatePattern(r"([^/\\]{1,100})[/\\]SKILL\.md$")
 
 
 def _skill_of(path: str) -> str | None:

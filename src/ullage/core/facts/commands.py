@@ -7,11 +7,12 @@ command is none.
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final
+
+from ullage.core.facts.patterns import LatePattern
 
 LOOKING: Final = frozenset(
     (
@@ -37,7 +38,7 @@ LOOKING: Final = frozenset(
 )
 """Programs that print, and change nothing but by what `_DOES` finds."""
 
-_DOES: Final = re.compile(
+_DOES: Final = LatePattern(
     r"-(exec|ok|delete|fprint|fls)|--(exec|output|pre|open|patch|compress-program)|-[xXoO]"
 )
 """How options begin by which such a program does more than look, or shows a diff."""
@@ -48,7 +49,7 @@ ONLY_OF: Final = frozenset(("grep", "egrep", "fgrep", "rg", "ag", "ls", "ps", "d
 GIT: Final = frozenset(["status", "log", "blame", "ls-files", "ls-tree", "rev-parse", "describe"])
 """What git only shows; diffs are the agent's work, and stay."""
 
-_LINES: Final = re.compile(r"[0-9,$;p ]+")
+_LINES: Final = LatePattern(r"[0-9,$;p ]+")
 """A script of sed that prints lines by number."""
 
 LONGEST: Final = 400
@@ -57,7 +58,7 @@ LONGEST: Final = 400
 BETWEEN: Final = frozenset(("&&", "||", "|", ";"))
 """What stands between two commands."""
 
-_NOWHERE: Final = re.compile(r"(?<![^\s])[12]?(>&[12]|>{1,2} ?(/dev/null|NUL))(?=$|[\s;|&])")
+_NOWHERE: Final = LatePattern(r"(?<![^\s])[12]?(>&[12]|>{1,2} ?(/dev/null|NUL))(?=$|[\s;|&])")
 """Output that is written to no file."""
 
 _INNER: Final = ("`", "$(", "<(", ">(")

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from ullage.core.facts import cues
 from ullage.core.facts.handwriting import find_minded
 from ullage.core.facts.layout import find_headings, find_titles, wants
-from ullage.core.facts.patterns import BeyondAscii, has_digit
+from ullage.core.facts.patterns import BeyondAscii, LatePattern, has_digit
 from ullage.core.facts.sentences import rule
 from ullage.core.facts.shapes import FIELD, NUMBER, SHAPES, is_stamp, list_shapes
 from ullage.core.facts.voice import (
@@ -67,17 +67,17 @@ class Trace(NamedTuple):
 _STOPS: Final = tuple(".!?:;,…。\uff01\uff1f\uff1a\uff1b\uff0c、")
 _QUESTIONS: Final = ("?", "\uff1f")
 _CLOSERS: Final = "\"')]»”\u2019*_ "
-_ITEM: Final = re.compile(r"\s{0,12}(?:[-*+•\u2013☐✓]|\d{1,3}[.)]|\(\d{1,3}\)|[A-Za-z][.)])\s")
+_ITEM: Final = LatePattern(r"\s{0,12}(?:[-*+•\u2013☐✓]|\d{1,3}[.)]|\(\d{1,3}\)|[A-Za-z][.)])\s")
 _UNSPACED: Final = BeyondAscii(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0eff]")
-_BRACKETED: Final = re.compile(r"\s{0,3}[\[【<]{1,2}([^\W\d_][^\]】>\n]{1,60})[\]】>]{1,2}")
-_LINK: Final = re.compile(r"\s{0,3}(?:https?://\S{4,400}|\S{4,120} \u203a \S[^\n]{0,120})\s*$")
-_STOP_WITHIN: Final = re.compile(r"[.!?][\"'”»)]? |[\u3002\uff01\uff1f]")
-_GREETING: Final = re.compile(r"\s{0,3}[^\W\d_a-z][^\n.:;?()]{1,44}[,\uff0c、\u060c]\s*$")
-_CALL: Final = re.compile(r"\s{0,3}[^\W\d_a-z][^\n.:;?(),]{1,44}[!\uff01]\s*$")
-_NUMBERED: Final = re.compile(r"\s{0,3}\d{1,3}\.\s")
-_LATIN: Final = re.compile(r"[A-Za-z\u00c0-\u024f]")
+_BRACKETED: Final = LatePattern(r"\s{0,3}[\[【<]{1,2}([^\W\d_][^\]】>\n]{1,60})[\]】>]{1,2}")
+_LINK: Final = LatePattern(r"\s{0,3}(?:https?://\S{4,400}|\S{4,120} \u203a \S[^\n]{0,120})\s*$")
+_STOP_WITHIN: Final = LatePattern(r"[.!?][\"'”»)]? |[\u3002\uff01\uff1f]")
+_GREETING: Final = LatePattern(r"\s{0,3}[^\W\d_a-z][^\n.:;?()]{1,44}[,\uff0c、\u060c]\s*$")
+_CALL: Final = LatePattern(r"\s{0,3}[^\W\d_a-z][^\n.:;?(),]{1,44}[!\uff01]\s*$")
+_NUMBERED: Final = LatePattern(r"\s{0,3}\d{1,3}\.\s")
+_LATIN: Final = LatePattern(r"[A-Za-z\u00c0-\u024f]")
 _OTHER: Final = BeyondAscii(r"[\u0370-\u1fff\u3040-\ud7af\uf900-\ufaff]")
-_STANDING: Final = re.compile(r"[^\n]{44,110}[^\s.!?:;…。\uff01\uff1f]\s*$")
+_STANDING: Final = LatePattern(r"[^\n]{44,110}[^\s.!?:;…。\uff01\uff1f]\s*$")
 
 
 def find_copied(marked: Sequence[str]) -> range:
@@ -360,7 +360,7 @@ def _find_salutation(lines: Sequence[str], opening: int) -> Iterator[Trace]:
             yield Trace(number, "salutation", 2)
 
 
-_SALUTATION: Final = re.compile(
+_SALUTATION: Final = LatePattern(
     r"\s{0,3}(?:hi|hello|hey|hiya|dear|good (?:morning|afternoon|evening)|hallo|liebe[rs]?|moin"
     r"|sehr geehrte[rs]?|guten (?:tag|morgen|abend)|bonjour|bonsoir|salut|ch\u00e8?e?re?s?|hola"
     r"|buen[oa]s (?:d\u00edas|tardes)|estimad[oa]s?|querid[oa]s?|ol\u00e1|prezad[oa]s?|ciao|gentile"

@@ -8,23 +8,28 @@ linear in the (bounded) sentence. It does not know what follows from a match.
 
 from __future__ import annotations
 
-import re
+from functools import cached_property
 from typing import Final
 
-from ullage.core.facts.patterns import BeyondAscii, group_branches
+from ullage.core.facts.patterns import BeyondAscii, LatePattern, group_branches
 
 
-def _any(*alternatives: str) -> re.Pattern[str]:
-    """Return a pattern that finds any of these as whole words."""
-    return re.compile(_WHOLE[0] + group_branches(alternatives) + _WHOLE[1])
+class CuePattern(LatePattern):
+    """A pattern that finds any of some alternatives as whole words."""
+
+    def __init__(self, *alternatives: str) -> None:
+        super().__init__("")
+        self.alternatives = alternatives
+
+    @cached_property
+    def source(self) -> str:
+        """What it is compiled from."""
+        return rf"\b(?:{group_branches(self.alternatives)})(?!\w)"
 
 
-_WHOLE: Final = (r"\b(?:", r")(?!\w)")
-
-
-def join_cues(*patterns: re.Pattern[str]) -> re.Pattern[str]:
-    """Return a pattern that finds what any of these does, which `_any` made."""
-    return _any(*(known.pattern[len(_WHOLE[0]) : -len(_WHOLE[1])] for known in patterns))
+def join_cues(*patterns: CuePattern) -> CuePattern:
+    """Return a pattern that finds what any of these does."""
+    return CuePattern(*(one for known in patterns for one in known.alternatives))
 
 
 _LEAD: Final = (
@@ -36,7 +41,7 @@ _LEAD: Final = (
     r"{0,3}"
 )
 
-PROHIBITS: Final = _any(
+PROHIBITS: Final = CuePattern(
     r"never",
     r"must(?:n't| not| never)",
     r"(?:can|may|might|should|shall|would|could|will|ought)(?:n't|not| not| never)",
@@ -62,7 +67,7 @@ PROHIBITS: Final = _any(
 )
 """Worth 3: somebody rules something out."""
 
-FORBIDS: Final = re.compile(
+FORBIDS: Final = LatePattern(
     r"(?:^|[,;:.(] ?|- |\b(?:please|and|but|so|then|also|just|really|or) )(?:do not|don't|dont)\b"
 )
 """Worth 3: a negative imperative, not the negation inside a report ("they don't")."""
@@ -71,10 +76,10 @@ _DENYING: Final = "no|nothing|none|neither|without|zero|skip|ignore|exclude|stop
 FORBIDDING: Final = ("do not", "don't", "dont")
 """One of these stands in what `FORBIDS` finds."""
 
-DENIES: Final = re.compile(rf"{_LEAD}(?:{_DENYING})\b")
+DENIES: Final = LatePattern(rf"{_LEAD}(?:{_DENYING})\b")
 """Worth 2: a sentence that opens with a negation."""
 
-OBLIGES: Final = _any(
+OBLIGES: Final = CuePattern(
     r"must|always|shall|mandatory|obligatory|compulsory|required|require|requires",
     r"(?:has|have|needs?|ought|is|are) to",
     r"make (?:sure|certain)|be sure to|be careful|ensure|see to it|take care",
@@ -87,7 +92,7 @@ OBLIGES: Final = _any(
 )
 """Worth 3: somebody demands something that outlasts the moment."""
 
-URGES: Final = _any(
+URGES: Final = CuePattern(
     r"should|only|prefer|preferably|rather than|instead of|stick to|at (?:most|least)",
     r"no (?:more|less|fewer|later|earlier) than|maximum|minimum|max|min|up to|within",
     r"limit(?:ed)?|cap(?:ped)?|restrict(?:ed)?|reserved|upper bound|no newer|or newer",
@@ -105,10 +110,10 @@ _COMMANDING: Final = (
     r"|target|support|default|restrict|wrap|round|work (?:on|in|only)|leave|ask|stop|honou?r"
     r"|commit|tag|retry|sign|quote|cite|deploy|guard|mark|measure|validate"
 )
-COMMANDS: Final = re.compile(rf"{_LEAD}(?:always )?(?:{_COMMANDING})\b")
+COMMANDS: Final = LatePattern(rf"{_LEAD}(?:always )?(?:{_COMMANDING})\b")
 """Worth 2: an imperative that sets a custom, unlike "fix", "add", "show" or "run"."""
 
-COMMANDS_WITHIN: Final = re.compile(
+COMMANDS_WITHIN: Final = LatePattern(
     rf"[,;] (?:(?<=, )(?:so |please |and )?|(?<=; ))(?:{_COMMANDING})\b"
 )
 """The same where a clause begins, and no more where both are found."""
@@ -117,13 +122,13 @@ _IF: Final = (
     "if|when|whenever|whatever|wherever|however|no matter|before|after|once|while|until|unless"
     "|as soon as|every time|each time|as long as"
 )
-CONDITION: Final = re.compile(
+CONDITION: Final = LatePattern(
     rf"{_LEAD}(?:{_IF})\b(?! that,)[^,]{{1,140}}, "
     r"(?!i\b|he\b|she\b|it was\b|we (?:saw|had|were)\b)"
 )
 """Worth 2: what is to be done under a condition."""
 
-PREFERS: Final = re.compile(
+PREFERS: Final = LatePattern(
     r"\b(?:i(?:'d| would)? (?:really |strongly |much |also )?(?:like|prefer|want|rather|love|expect"
     r"|insist|need you|don't want|do not want|don't like|won't accept)"
     r"|we(?:'d| would)? (?:really |only |always |never |do not |don't )?(?:prefer|want|use|write|go"
@@ -133,7 +138,7 @@ PREFERS: Final = re.compile(
 )
 """Worth 2: what the user or the team likes or does."""
 
-MATTERS: Final = _any(
+MATTERS: Final = CuePattern(
     r"hates?|unhappy|annoy(?:s|ed|ing)?|upset|disaster|angry|furious|kill me|trouble|dangerous"
     r"|fragile|sensitive|sacred|set in stone|carved in stone|untouchable|in scope|not ours"
     r"|(?:somebody|someone|nobody) else's|belongs? to (?:another|someone|somebody|the)"
@@ -141,7 +146,7 @@ MATTERS: Final = _any(
 )
 """Worth 2: a feeling, an owner or a state that is a demand between the lines."""
 
-REMINDS: Final = _any(
+REMINDS: Final = CuePattern(
     r"(?:keep|bear) (?:(?:all )?th(?:at|is|ese|ose)|it|them) in mind|bear in mind|keep in mind"
     r"|(?:please|always) remember|remember (?:that|this|it)|(?:do not|don't|dont|never) forget"
     r"|(?:just )?so you know|for your information|for future reference"
@@ -157,13 +162,13 @@ REMINDS: Final = _any(
 )
 """Worth 5: somebody asks that it be remembered, or lays it down in the middle of a story."""
 
-SAYS_NO: Final = re.compile(
+SAYS_NO: Final = LatePattern(
     r"(?:^|, |; |\b(?:pls|please|but|and) )no (?!one\b|i\b|we\b|it\b|that\b|the\b)\w"
     r"|, (?:so )?(?:not?|nothing|none) \w|^not \w"
 )
 """Worth 2: "no emojis", "tabs, not spaces"."""
 
-STATES: Final = re.compile(
+STATES: Final = LatePattern(
     r"^(?:the|that|this|these|those|our|all|\S*[/._]\S*|[a-z]+s?)\b.{0,60}? (?:is|are|has|have"
     r"|runs?"
     r"|goes|live?s|keeps?|uses?|belongs?|contains?)(?!\w)(?! (?:that|now|strange|clear|red|green"
@@ -180,39 +185,39 @@ _ONCE: Final = (
     r"|(?:name|suggest|recommend|teach|give) (?:me|us|an?|some|one|two|three|four|five|\d{1,2})"
     r"|(?:translate|shorten|rewrite|rephrase|reword) (?:this|that|it|these|the following)"
 )
-ASKS_ONCE: Final = re.compile(rf"{_LEAD}(?:now )?(?:{_ONCE})\b")
+ASKS_ONCE: Final = LatePattern(rf"{_LEAD}(?:now )?(?:{_ONCE})\b")
 """Worth -2 where no cue of 3 and no limit speaks against it: what is to be done now, once."""
 
-ASKS: Final = re.compile(
+ASKS: Final = LatePattern(
     _LEAD + r"(?:(?:what|how|why|who) (?:do|does|did|would|could)(?! not)"
     r"|(?:do|does|did|am|is|are|was|were) (?:i|you|we|they|he|she|there|people|anyone|anybody))\b"
 )
 """A question, with a mark at its end or without: in English its first words tell."""
 
-DISTRIBUTES: Final = re.compile(_LEAD + r"(?:every|each|any|all) \w")
+DISTRIBUTES: Final = LatePattern(_LEAD + r"(?:every|each|any|all) \w")
 """Worth 1 more: a sentence on each of its subjects."""
 
-OPENS: Final = re.compile(
+OPENS: Final = LatePattern(
     f"{_LEAD}(?:"
     + group_branches([_DENYING, _COMMANDING, _IF, _ONCE, "always|now|every|each|any|all"])
     + r")\b"
 )
 """Finds whether a sentence opens with what is looked for behind its lead: most do not."""
 
-EMBRACES: Final = _any(
+EMBRACES: Final = CuePattern(
     r"every|each|all|any|anything|everything|anyone|everyone|both|except|unless|without|apart from",
     r"other than|beyond|until",
 )
 """Worth 1: a quantifier or an exception."""
 
-PLACES: Final = _any(
+PLACES: Final = CuePattern(
     r"(?:for|in|throughout|across) (?:this|the|our|that) (?:project|repo|repository|code ?base"
     r"|team|company|module|package|service|session|task|conversation)",
     r"everywhere|throughout|here|in general|per (?:minute|second|hour|day|shard|user|request|file)",
 )
 """Worth 1: where a custom holds."""
 
-HABITS: Final = _any(
+HABITS: Final = CuePattern(
     r"(?:goes|go|lives?|belongs?|stays?|remains?|comes?|is|are|runs?|uses?) (?:in|into|next to"
     r"|under|behind|before|after|written|formatted|generated|named|only|first|last|lower|upper"
     r"|always|never|through|via|with|on|at|by)",
@@ -220,7 +225,7 @@ HABITS: Final = _any(
 )
 """Worth 1: the timeless present of a custom."""
 
-IDIOMS: Final = _any(
+IDIOMS: Final = CuePattern(
     r"never ?mind|no (?:worries|rush|hurry|problem|idea|doubt|wonder|luck|clue|pressure|need"
     r"|thanks|matter|offen[cs]e|surprise)",
     r"(?:don't|do not|dont) (?:worry|mind|bother|panic|sweat|know|think|remember|understand|see"
@@ -237,7 +242,7 @@ IDIOMS: Final = _any(
 )
 """Worth -4: small talk in the words of rules."""
 
-NARRATES: Final = re.compile(
+NARRATES: Final = LatePattern(
     r"^(?!.{0,200}, so )(?:and |but |so |well,? |also |because |sorry,? |oh,? |hm+,? |yes,? "
     r"|no,? )?"
     r"(?:i(?!'d|'ll want)|i'm|i've|he|she|they|my \w+|someone|somebody|he's|she's|the old \w+)\b"
@@ -248,7 +253,7 @@ NARRATES: Final = re.compile(
 )
 """Worth -4: a story about somebody, with none of the verbs of wishing."""
 
-PAST: Final = re.compile(
+PAST: Final = LatePattern(
     r"^(?:and |but |so |well,? )?(?:i|we|he|she|it|they|that|this|there|nobody|the \w+|my \w+)"
     r"(?: (?:never|always|only|just|also|still|already|really|all)){0,2}"
     r" (?:was|were|had|did|didn't|took|found|went|saw|said|thought|came|got|forgot|knew|felt|ran"
@@ -256,13 +261,13 @@ PAST: Final = re.compile(
 )
 """Worth -3: a report."""
 
-PLEADS: Final = re.compile(
+PLEADS: Final = LatePattern(
     r"^(?:please,? )?(?:can|could|would|will) (?:you|we) (?:please |also |just ){0,2}"
     r"(?:always|never|make sure|keep|avoid|stop|not|stick|ensure|only)\b"
 )
 """Worth 2, and a question that is a rule in polite form."""
 
-LATIN: Final = _any(
+LATIN: Final = CuePattern(
     # German
     r"niemals?|nie|immer|muss|musst|müssen|müsst|darfst?|dürfen|sollst?|sollen|sollten?|auf keinen"
     r" fall|keinesfalls|unter keinen umständen|verboten|ab jetzt|ab sofort|künftig|achte darauf"
@@ -302,7 +307,7 @@ _SCRIPTS: Final = (
     r"|ください|てほしい|がいい|たくない|しないで|ないでください|てはいけ|てはなら|ではいけ|必ず|常に|いつも|べき"
     r"|なければなら|今後|これから|避けて|だけ[使を]|以[内下上]|確認して|注意"
 )
-SCRIPTS: Final = BeyondAscii(group_branches([_SCRIPTS]))
+SCRIPTS: Final = BeyondAscii(_SCRIPTS)
 """Worth 3: the same in other scripts; looked for only where a sentence has a letter of one."""
 
 SCRIPTS_LIMIT: Final = BeyondAscii(
@@ -317,7 +322,7 @@ SCRIPTS_DENY: Final = BeyondAscii(r"без |不[行会想]|都不|لا (?:ي|أ)
 FIRST_SCRIPT: Final = "\u0400"
 """The first character of these scripts: a sentence without one from here on has none of them."""
 
-DENIES_ELSEWHERE: Final = _any(
+DENIES_ELSEWHERE: Final = CuePattern(
     r"nicht|keine?[nmrs]?|ohne|nichts|niemand(?:en|em)?|kein\w* einzige\w*",
     r"ne|n'\w+|pas|sans|aucune?|personne|rien",
     r"nada|nadie|ning[uú]n[ao]?|sin que|tampoco",
@@ -325,7 +330,7 @@ DENIES_ELSEWHERE: Final = _any(
 )
 """Worth 1: a negation of other languages, where it is no word of English."""
 
-LIMITS_ELSEWHERE: Final = _any(
+LIMITS_ELSEWHERE: Final = CuePattern(
     r"nur|erst (?:wenn|nach|ab)|bevor|solange|au[sß]er|sp[äa]testens|fr[üu]hestens|bis zum?"
     r"|statt|lieber|am liebsten|bitte|(?:ich|wir) (?:m[öo]chten?|will|wollen|brauchen?|bevorzugen?)"
     r"|geh(?:t|ört|ören) (?:in|an|auf|zu)|bleib(?:t|en)",
@@ -339,7 +344,7 @@ LIMITS_ELSEWHERE: Final = _any(
 )
 """Worth 2: a limit, a wish or a preference of other languages, at their commonest."""
 
-SPEAKERS: Final = _any(
+SPEAKERS: Final = CuePattern(
     r"i|i'\w+|me|my|mine|we|we'\w+|us|our|ours|please|let's",
     r"ich|mir|mich|mein\w*|wir|uns|unser\w*|bitte",
     r"je|j'\w+|moi|mon|ma|mes|nous|notre|nos",
@@ -354,7 +359,7 @@ SPEAKERS: Final = _any(
 )
 """Words by which people speak of themselves, or ask."""
 
-ONESELF: Final = _any(
+ONESELF: Final = CuePattern(
     r"i|i'\w+|me|my|mine|ich|mir|mich|mein\w*|je|j'\w+|moi|mon|mes|yo|mi|mis|m\u00edo|io|mio|mia",
     r"miei|eu|meus?|minhas?|ik|mijn|\u044f|\u043c\u043d\u0435|\u043c\u0435\u043d\u044f|\u043c\u043e[\u0439\u044f\u0435\u0438]|mnie|mi|m\u00f3j|moja|moje|jestem",
     r"quiero|tengo|soy|estoy|necesito|prefiero|puedo|quero|tenho|sou|estou|preciso|prefiro|posso",
@@ -365,7 +370,7 @@ ONESELF: Final = _any(
 ONESELF_UNSPACED: Final = BeyondAscii(r"\u6211|\u79c1|\u4ffa|\u50d5")
 """The same in scripts without spaces."""
 
-ADDRESSED: Final = _any(
+ADDRESSED: Final = CuePattern(
     r"you|you'\w+|your|yours|du|dir|dich|dein\w*|vous|votre|vos|tu|toi|usted(?:es)?",
     r"ты|тебе|вы|вам|вас|ваш\w*",
 )
@@ -379,7 +384,7 @@ SPEAKERS_UNSPACED: Final = BeyondAscii(
 ADDRESSED_UNSPACED: Final = BeyondAscii(r"你|您|あなた|당신")
 """The same as `ADDRESSED` in them."""
 
-TREATS: Final = _any(
+TREATS: Final = CuePattern(
     r"rewrite|rephrase|reword|paraphrase|translate|summari[sz]e|sum (?:\w+ )?up|shorten",
     r"proofread|explain|review|analy[sz]e|critique|polish|correct|clean (?:this |it )?up|extract",
     r"(?:reply|respond) to",
@@ -397,7 +402,7 @@ TREATS_UNSPACED: Final = BeyondAscii(
 )
 """The same in scripts without spaces."""
 
-POINTS: Final = _any(
+POINTS: Final = CuePattern(
     r"(?:this|these|the following|below|attached|pasted)",
     r"dies(?:e[nmrs]?)?|folgende[nmrs]?|ce(?:t|tte|s)?|ci-dessous|suivante?s?|est[aeo]s?|siguientes?",
     r"это\w?|эт[аиу]|quest[oaie]|ist[oa]|tak(?:ie|i|ą|a)|dit|deze",
@@ -411,7 +416,7 @@ STATES_RULE: Final = 2
 """What a sentence must be worth to be taken for a rule; tuned on the set `SEEN` of
 tests/fidelity.py."""
 
-LIFTS: Final = _any(
+LIFTS: Final = CuePattern(
     r"(?:may|can|could)(?!'t|not| not| never) (?:now |again )?.{1,80}? (?:again|now|after all)",
     r"(?:is|are|it's|that's) (?:now )?(?:allowed|fine|ok|okay|permitted|unfrozen|free|safe|open)"
     r"(?: to \w+)?(?: now| again)?",
@@ -425,7 +430,7 @@ LIFTS: Final = _any(
 )
 """A permission, or a rule taken back."""
 
-CHANGES: Final = _any(
+CHANGES: Final = CuePattern(
     r"instead|actually|now|no longer|any ?more|scratch that|forget|correction|chang(?:ed?|es|ing)",
     r"switch(?:ed|ing)?|mov(?:ed?|ing)|rais(?:ed?|ing)|lower(?:ed)?|bump(?:ed)?|increased?",
     r"decreased?|reduced?|renamed?|replaced?s?|rather|on second thoughts?|update[d:]?|revised?",
@@ -437,7 +442,7 @@ CHANGES: Final = _any(
 )
 """A sentence that may take the place of an older one."""
 
-REPLACES: Final = _any(
+REPLACES: Final = CuePattern(
     r"instead|scratch that|forget|correction|switch(?:ed|ing)?|mov(?:ed?|ing)|renamed?|replaced?s?",
     r"rather than|on second thoughts?|chang(?:ed?|es|ing)|no longer|any ?more|is now|are now",
     r"stattdessen|geändert|ab sofort|ab jetzt|désormais|dorénavant|au lieu|changé|en lugar|en vez",
@@ -446,7 +451,7 @@ REPLACES: Final = _any(
 )
 """The same, and so plainly that names may take each other's place, not only numbers."""
 
-TASK_OPENS: Final = re.compile(
+TASK_OPENS: Final = LatePattern(
     r"(?:todo|to do|to-do|fixme|action item|noch offen|à faire)\b|позже|(?:next(?: up| step)?"
     r"|remaining"
     r"|open(?: point| question| issue)?s?|follow-?up|pending|later|backlog):|afterwards?,|after"
@@ -458,7 +463,7 @@ TASK_OPENS: Final = re.compile(
 )
 """How a sentence opens on work that is still to be done."""
 
-TASK: Final = _any(
+TASK: Final = CuePattern(
     r"add (?:to|on) (?:the|your|our) list|ping me|come back to|at some point|some ?day|remind me"
     r"|there(?:'s| is| are) still|(?:don't|do not) forget to|remember to|park (?:that|this)",
     r"still (?:has|have|need|needs|must) to|still (?:has|have|need|needs) \w+ing|remains to be",
@@ -468,13 +473,13 @@ TASK: Final = _any(
 )
 """Work that is still to be done."""
 
-DONE: Final = re.compile(
+DONE: Final = LatePattern(
     r"^(?:done|finished|completed|closed|fixed|resolved|erledigt|fait|hecho|готово"
     r"|完成)\s*[:-]\s*(.+)"
 )
 """A line that closes a task, and what follows the word."""
 
-DECIDES: Final = _any(
+DECIDES: Final = CuePattern(
     r"decid(?:ed|e|ing)|decision|chose|chosen|opted|settled on|agreed (?:on|to|that)",
     r"(?:let's|let us|i'll|we'll|i will|we will|we) (?:go|going|went) with|going with",
     r"(?:we'll|we will|let's) (?:use|keep|stick|adopt|drop|skip|do|call|name|put)",
@@ -483,7 +488,7 @@ DECIDES: Final = _any(
 )
 """A choice somebody made."""
 
-FAILS: Final = _any(
+FAILS: Final = CuePattern(
     r"(?:did|does|do|would|could|will)(?:n't| not) work|won't work|not working",
     r"failed (?:because|since|due|with|when|again)|fails (?:because|since|when|with|again)",
     r"revert(?:ed|ing)|rolled back|roll(?:ing)? back|backed out|gave up|dead end|no luck",
@@ -496,7 +501,7 @@ FAILS: Final = _any(
 TURNS: Final = join_cues(LIFTS, TASK, DECIDES, FAILS)
 """Finds whether a sentence lifts a rule, or tells of work, a choice or a failure: most do not."""
 
-NAMES: Final = _any(
+NAMES: Final = CuePattern(
     r"(?:is|are|was|were|be|it) (?:now )?(?:called|named|codenamed|known as)",
     r"(?:name|codename|alias|nickname|handle|username|hostname|branch|owner|contact) (?:is|=|:)",
     r"(?:ich heiße|je m'appelle|me llamo|меня зовут)",
@@ -509,17 +514,17 @@ NAMING: Final = (
 )
 """One of these stands in what `NAMES` finds."""
 
-FORBIDDING_HEADING: Final = _any(
+FORBIDDING_HEADING: Final = CuePattern(
     r"no|not|never|avoid|don'?ts?|cannot|can't|mustn't|forbidden|prohibited|banned|off[- ]limits"
     r"|without|niemals|nicht|verboten|jamais|interdit|nunca|prohibido|нельзя|никогда"
 )
-RULE_HEADING: Final = _any(
+RULE_HEADING: Final = CuePattern(
     r"rules?|constraints?|conventions?|guidelines?|requirements?|polic(?:y|ies)|restrictions?"
     r"|do'?s and don'?ts|preferences|principles|standards|please (?:observe|follow|note|remember)"
     r"|important|regeln|vorgaben|règles|reglas|правила|limits"
     r"|规则|要求|ルール",
 )
-TASK_HEADING: Final = _any(
+TASK_HEADING: Final = CuePattern(
     r"to-?do|to do|open (?:points?|tasks?|issues?)|next(?: steps?)?|remaining|still (?:open|to do)"
     r"|action items|backlog|follow-?ups?",
 )
@@ -539,7 +544,7 @@ _DENYING_WORDS: Final = (
 DENYING: Final = frozenset(_DENYING_WORDS.split())
 """Words that deny, in languages with spaces: what people cannot, do not and will not."""
 
-DENYING_UNSPACED: Final = re.compile(
+DENYING_UNSPACED: Final = LatePattern(
     r"\u4e0d(?![\u8fc7\u904e\u9519\u932f\u5c11\u4ec5\u50c5\u540c])|\u6ca1(?![\u5173\u4e8b])|[\u522b\u52ff]"
     r"|\u306a\u3044|\u307e\u305b\u3093|\u306a\u304b\u3063\u305f"
 )
@@ -556,14 +561,14 @@ _SMALL_WORDS: Final = (
     "want under over up down remember note today assistant second seconds minute minutes hour "
     "hours day days ms per percent"
 )
-TURNED: Final = _any(
+TURNED: Final = CuePattern(
     r"ab (?:sofort|jetzt|nun|heute)|now|jetzt|nun|nunmehr|maintenant|désormais|dorénavant|ahora",
     r"adesso|d'ora in poi|agora|nu|voortaan|teraz|теперь|отныне|الآن|أصبح|أصبحت|अब",
 )
 """What says that something is so from now on: without it a sentence is what it was before with
 another value."""
 
-TURNED_UNSPACED: Final = re.compile(
+TURNED_UNSPACED: Final = LatePattern(
     r"现在|如今|目前|已经?|改成|改为|变成|变为|换成|更新为"
     r"|是|为|了"
 )

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from ullage.core.facts import sentences as prose
 from ullage.core.facts.answers import list_answers, note_answer, read_answer
 from ullage.core.facts.calls import COMMAND_MOST, PATH_MOST, TodoList, drop_span, read_calls
+from ullage.core.facts.patterns import LatePattern
 from ullage.core.facts.quoting import drop_quoted, join_typed, read_message
 from ullage.core.facts.segments import GAP, find_series, mask_end, split_sentences
 from ullage.core.facts.sentences import Judged, Profile
@@ -153,7 +154,7 @@ def _judge_text(text: str, *, user: bool) -> Iterator[_Line]:
             yield _Line(judged.kind, line, prose.profile(judged.text))
 
 
-_OPENS: Final = re.compile(
+_OPENS: Final = LatePattern(
     r"(?:ok,? |sorry,? |no,? |wait,? )?(?:scratch that|forget (?:that|it)|correction|actually"
     r"|on second thoughts?|change of plan)[.!:]?",
     re.IGNORECASE,

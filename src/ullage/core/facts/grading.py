@@ -6,13 +6,12 @@ where they open it, and by parts of them that are found faster. It knows no plac
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from ullage.core.facts import cues
-from ullage.core.facts.patterns import BeyondAscii
+from ullage.core.facts.patterns import BeyondAscii, LatePattern
 
-WORTH: Final[tuple[tuple[re.Pattern[str], int, tuple[str, ...]], ...]] = (
+WORTH: Final[tuple[tuple[LatePattern, int, tuple[str, ...]], ...]] = (
     (cues.FORBIDS, 3, cues.FORBIDDING),
     (cues.PREFERS, 2, ("i ", "i'd", "we ", "we'd", "our ")),
     (cues.SAYS_NO, 2, ("no ", "not ", "nothing ", "none ")),
@@ -20,7 +19,7 @@ WORTH: Final[tuple[tuple[re.Pattern[str], int, tuple[str, ...]], ...]] = (
 """What cues are worth, and parts one of which stands in every sentence that has one: without it
 none is looked for."""
 
-WORTH_AT_HEAD: Final[tuple[tuple[re.Pattern[str], int], ...]] = (
+WORTH_AT_HEAD: Final[tuple[tuple[LatePattern, int], ...]] = (
     (cues.STATES, 1),
     (cues.PLEADS, 2),
     (cues.NARRATES, -4),
@@ -28,14 +27,14 @@ WORTH_AT_HEAD: Final[tuple[tuple[re.Pattern[str], int], ...]] = (
 )
 """The same of cues that are found from the head of a sentence on alone."""
 
-WORTH_OPENING: Final[tuple[tuple[re.Pattern[str], int], ...]] = (
+WORTH_OPENING: Final[tuple[tuple[LatePattern, int], ...]] = (
     (cues.DENIES, 2),
     (cues.CONDITION, 2),
     (cues.DISTRIBUTES, 1),
 )
 """The same of those whose first words `cues.OPENS` finds."""
 
-WORTH_JOINED: Final[tuple[tuple[re.Pattern[str], int], ...]] = (
+WORTH_JOINED: Final[tuple[tuple[cues.CuePattern, int], ...]] = (
     (cues.PROHIBITS, 3),
     (cues.OBLIGES, 3),
     (cues.URGES, 2),

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ullage.core.facts import cues
+from ullage.core.facts.patterns import LatePattern
 from ullage.core.facts.sentences import rule
 from ullage.core.facts.voice import SENTENCE, speaks
 
@@ -51,7 +52,7 @@ def _lays_down(line: str) -> bool:
     return 2 * ordered >= len(sentences)
 
 
-_COMMAND: Final = re.compile(
+_COMMAND: Final = LatePattern(
     r"(?:please|always|never|don't|do not|only|no|use|keep|make|write|answer|reply|ask|avoid|put"
     r"|run|call|treat|follow|prefer|stay|be|remember|bitte|immer|nie|kein|nur|toujours|jamais|ne"
     r"|siempre|nunca|no|s\u00f3lo|sempre|non|\u0432\u0441\u0435\u0433\u0434\u0430"
@@ -66,5 +67,5 @@ CAPITALS: Final = 0.8
 HAND: Final = 3
 """Sentences of a paragraph by which it is told whether they begin with capitals."""
 
-_BEGINS: Final = re.compile(r"(?:^|(?<=[^\W\d_]{2}[.!?]) )\s*([^\W\d_])")
+_BEGINS: Final = LatePattern(r"(?:^|(?<=[^\W\d_]{2}[.!?]) )\s*([^\W\d_])")
 """The first letter of a text, and of each sentence behind another one that ends in a word."""

@@ -10,14 +10,15 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ullage.core.facts import cues
+from ullage.core.facts.patterns import LatePattern
 
 _STOPS: Final = tuple(".!?:;,\u2026\u3002\uff01\uff1f\uff1a\uff1b\uff0c\u3001")
 _GREETS: Final = (",", "!", "\uff0c", "\uff01", "\u3001")
 _CLOSES: Final = (",", "\uff0c", "\u3001")
-_LISTED: Final = re.compile(r"[-#*+\u2022\u2013\u2610\u2713]|\d{1,3}[.)]|[A-Za-z][.)]\s")
-_ADDED: Final = re.compile(r"\s{0,3}p\.? ?s\b", re.IGNORECASE)
+_LISTED: Final = LatePattern(r"[-#*+\u2022\u2013\u2610\u2713]|\d{1,3}[.)]|[A-Za-z][.)]\s")
+_ADDED: Final = LatePattern(r"\s{0,3}p\.? ?s\b", re.IGNORECASE)
 
-_CLOSING: Final = re.compile(
+_CLOSING: Final = LatePattern(
     r"\b(?:regards|wishes|thanks|thank you|hugs?|love|cheers|yours|sincerely|faithfully|best"
     r"|greetings|gr(?:u|\u00fc)(?:\u00df|ss)e?n?|mfg|lg|cordialement|salutations|bises"
     r"|amiti\u00e9s|saludos|atentamente|abrazos?|saluti|abbracci\w*|cumprimentos"
@@ -49,7 +50,7 @@ def wants(told: str) -> bool:
     return _WANTED.search(told) is not None
 
 
-_WANTED: Final = re.compile(
+_WANTED: Final = LatePattern(
     r"\b(?:want|need|would like|build|make|create|write|implement|brauche\w*|m\u00f6cht\w+|will"
     r"|bau\w*|schreib\w*|veux|voulons|voudrais|besoin|\u00e9cri\w*|quiero|queremos|necesit\w+"
     r"|escrib\w+|voglio|vorrei|vogliamo|scriv\w+|chc\w+|potrzebuj\w+"

@@ -14,10 +14,11 @@ from typing import Final
 
 from ullage.core.facts.copied import QUOTED, find_copied, find_last, find_return
 from ullage.core.facts.layout import find_letters
+from ullage.core.facts.patterns import LatePattern
 from ullage.core.facts.shapes import find_hours
 from ullage.core.facts.voice import speaks, turns_back
 
-_FRAMES: Final = re.compile(
+_FRAMES: Final = LatePattern(
     r"\s{0,3}(?:"
     r"observation(?: \d+)?:"  # ReAct, SWE-agent, OpenHands
     r"|(?:the )?(?:(?:execution|command|terminal|shell|tool|function|code|test|web|search|query|"
@@ -34,7 +35,7 @@ _FRAMES: Final = re.compile(
 )
 """How programs begin what they put into a user's message; it goes on to the message's end."""
 
-_DUMPS: Final = re.compile(
+_DUMPS: Final = LatePattern(
     r"\s{0,3}(?:traceback \(most recent call last\):"
     r"|diff --git |index [0-9a-f]{7,40}\.\.|@@ -\d|\*\*\* (?:begin patch|update file|add file)"
     r"|exit code:? -?\d|stdout:|stderr:"
@@ -43,26 +44,26 @@ _DUMPS: Final = re.compile(
 )
 """How begins what people copy from a terminal: behind it they may go on."""
 
-_PROMPT: Final = re.compile(r"\s{0,3}(?:[\w.-]{1,40}@[\w.-]{1,60}[^\s]{0,80}[$#%]|\$|>>>) \S")
-_NUMBERED: Final = re.compile(r"\s{0,8}\d{1,6} ?(?:[|│→]|\t)")
-_GREP: Final = re.compile(r"[\w./\\-]{1,200}:\d{1,6}[:-]")
-_MARGIN: Final = re.compile(r"\s{0,3}[│⋮┃▌┆]")
-_TIMED: Final = re.compile(
+_PROMPT: Final = LatePattern(r"\s{0,3}(?:[\w.-]{1,40}@[\w.-]{1,60}[^\s]{0,80}[$#%]|\$|>>>) \S")
+_NUMBERED: Final = LatePattern(r"\s{0,8}\d{1,6} ?(?:[|│→]|\t)")
+_GREP: Final = LatePattern(r"[\w./\\-]{1,200}:\d{1,6}[:-]")
+_MARGIN: Final = LatePattern(r"\s{0,3}[│⋮┃▌┆]")
+_TIMED: Final = LatePattern(
     r"[^\w\n]{0,3}(?:\d{4}-\d\d-\d\d|(?:[\d./-]{6,10},? )?\d{1,2}:\d\d(?::\d\d)?\b"
     r"|(?:[^\s\d]{1,24}\s+){1,4}?\(?\d{1,2}:\d\d(?::\d\d)?(?: ?[ap]\.?m\b\.?)?\)?(?::|\s*$))",
     re.IGNORECASE,
 )
 """A time at the head of a line, or behind a name."""
-_LABEL: Final = re.compile(r"\s{0,3}\W{0,2}([^\s:|][^:|\n]{0,30}):\s+\S")
-_QUOTE: Final = re.compile(r"\s{0,3}>")
-_ASKED: Final = re.compile(r"\s{0,3}(?:Q|Question)\s?\d{0,3}[:.]\s+\S", re.IGNORECASE)
-_ANSWERED: Final = re.compile(r"\s{0,3}(?:A|Answer)\s?\d{0,3}[:.]\s+\S", re.IGNORECASE)
-_BEGIN: Final = re.compile(r"\W{1,12}(?:begin|start)\b[^.!?\n]{0,60}\W{1,12}$", re.IGNORECASE)
-_END: Final = re.compile(r"\W{1,12}(?:end|stop)\b[^.!?\n]{0,60}\W{1,12}$", re.IGNORECASE)
-_JSON: Final = re.compile(r"\s{0,40}[\[{]{1,3}\s{0,3}\"[^\"\n]{1,200}\"\s{0,3}:")
-_INSIDE: Final = re.compile(r"<([A-Za-z][\w-]{0,40})(?: [^<>]{0,200})?>([^<>]{8,4000})</\1>")
+_LABEL: Final = LatePattern(r"\s{0,3}\W{0,2}([^\s:|][^:|\n]{0,30}):\s+\S")
+_QUOTE: Final = LatePattern(r"\s{0,3}>")
+_ASKED: Final = LatePattern(r"\s{0,3}(?:Q|Question)\s?\d{0,3}[:.]\s+\S", re.IGNORECASE)
+_ANSWERED: Final = LatePattern(r"\s{0,3}(?:A|Answer)\s?\d{0,3}[:.]\s+\S", re.IGNORECASE)
+_BEGIN: Final = LatePattern(r"\W{1,12}(?:begin|start)\b[^.!?\n]{0,60}\W{1,12}$", re.IGNORECASE)
+_END: Final = LatePattern(r"\W{1,12}(?:end|stop)\b[^.!?\n]{0,60}\W{1,12}$", re.IGNORECASE)
+_JSON: Final = LatePattern(r"\s{0,40}[\[{]{1,3}\s{0,3}\"[^\"\n]{1,200}\"\s{0,3}:")
+_INSIDE: Final = LatePattern(r"<([A-Za-z][\w-]{0,40})(?: [^<>]{0,200})?>([^<>]{8,4000})</\1>")
 
-_MACHINE: Final = re.compile(
+_MACHINE: Final = LatePattern(
     r"(?:\s{2,12}(?![-*+•\d])\S"  # set in, and no item of a list
     r"|\s{0,8}[\w.-]{1,40} ?[:+]?= ?\S"
     r"|\s{0,8}(?://|/\*|\*/|;;|<!--|<\?|#!|#include|-->)"
@@ -77,7 +78,7 @@ _MACHINE: Final = re.compile(
 )
 """Lines as programs write them and people do not."""
 
-_PARTING: Final = re.compile(r"\s{0,3}([-=_*~.])\1{2,3}\s*$")
+_PARTING: Final = LatePattern(r"\s{0,3}([-=_*~.])\1{2,3}\s*$")
 """A short ruler, as Markdown has it: alone these part what somebody writes."""
 
 CELLS: Final = (",", ";", "\t", "|")
@@ -169,7 +170,7 @@ OWN_SHARE: Final = 0.8
 """The share of a transcript's lines that have a name or a time, where each turn is one line."""
 
 
-def _span(lines: Sequence[str], shape: re.Pattern[str], least: int) -> range:
+def _span(lines: Sequence[str], shape: LatePattern, least: int) -> range:
     """Return the lines from the first to the last of a shape, none where there are too few."""
     alike = [number for number, line in enumerate(lines) if shape.match(line)]
     if len(alike) < least:

@@ -7,7 +7,7 @@ passed over together. What is found stays the same. It knows no words.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate
 from typing import Final
@@ -15,8 +15,72 @@ from typing import Final
 _DIGIT: Final = re.compile(r"\d")
 _OPEN: Final = "(?:"
 _REPEATS: Final = ("?", "*", "+", "{")
-_PIECES: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[^\\\[]", re.DOTALL)
-"""The pieces of a pattern that hold no other one: a character, an escape, a class."""
+_PIECES: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[()|]|[^\\\[()|]+", re.DOTALL)
+"""The pieces of a pattern: a bracket, a bar, and what holds neither: an escape, a class, a run."""
+
+
+class LatePattern:
+    """A pattern that is compiled when it is asked for first: most texts need few of them.
+
+    What it finds is called as fast as a compiled pattern's own method from then on.
+    """
+
+    def __init__(self, source: str, flags: int = 0) -> None:
+        self._source = source
+        self._flags = flags
+
+    @cached_property
+    def source(self) -> str:
+        """What it is compiled from."""
+        return self._source
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """The pattern itself."""
+        return re.compile(self.source, self._flags)
+
+    @cached_property
+    def search(self) -> Callable[..., re.Match[str] | None]:
+        """Return what is found first, or None."""
+        return self.pattern.search
+
+    @cached_property
+    def match(self) -> Callable[..., re.Match[str] | None]:
+        """Return what is found at the head of a text, or None."""
+        return self.pattern.match
+
+    @cached_property
+    def fullmatch(self) -> Callable[..., re.Match[str] | None]:
+        """Return what is found where it is all of a text, or None."""
+        return self.pattern.fullmatch
+
+    @cached_property
+    def findall(self) -> Callable[[str], list[str]]:
+        """Return all that is found, or its group."""
+        return self.pattern.findall
+
+    @cached_property
+    def finditer(self) -> Callable[[str], Iterator[re.Match[str]]]:
+        """Yield all that is found."""
+        return self.pattern.finditer
+
+    @cached_property
+    def sub(self) -> Callable[..., str]:
+        """Return a text with something else in the place of what is found."""
+        return self.pattern.sub
+
+    @cached_property
+    def split(self) -> Callable[[str], list[str]]:
+        """Return what stands between all that is found."""
+        return self.pattern.split
+
+    def begins(self, text: str) -> bool:
+        """Tell whether a text begins with it: may be handed on before it is compiled."""
+        return self.match(text) is not None
+
+    def stands_in(self, text: str) -> bool:
+        """Tell whether it is in a text, in the same way."""
+        return self.search(text) is not None
 
 
 class BeyondAscii:
@@ -28,7 +92,7 @@ class BeyondAscii:
     @cached_property
     def pattern(self) -> re.Pattern[str]:
         """The pattern itself."""
-        return re.compile(self._source)
+        return re.compile(group_branches([self._source]))
 
     def search(self, text: str) -> re.Match[str] | None:
         """Return what is found first, or None."""
@@ -79,7 +143,7 @@ NO_END: Final = (
 word before, German to Finnish by the month."""
 
 
-def split_at(ends: re.Pattern[str], text: str) -> list[str]:
+def split_at(ends: LatePattern, text: str) -> list[str]:
     """Return a text cut behind each mark that ends a sentence; what follows the mark is left out.
 
     `ends` finds the mark, one character, with what is left out: so it is looked for at marks alone.
@@ -118,6 +182,8 @@ def _spell_out(pattern: str) -> Iterator[str]:
 
 def split_branches(pattern: str) -> list[str]:
     """Return what stands between the bars of a pattern that are in no group."""
+    if "|" not in pattern:
+        return [pattern]
     found, depth = [""], 0
     for piece in _PIECES.findall(pattern):
         depth += (piece == "(") - (piece == ")")
@@ -134,4 +200,4 @@ def _cut_group(branch: str) -> tuple[str, str]:
         return "", branch
     pieces = _PIECES.findall(branch)
     end = list(accumulate((piece == "(") - (piece == ")") for piece in pieces)).index(0)
-    return "".join(pieces[len(_OPEN) : end]), "".join(pieces[end + 1 :])
+    return "".join(pieces[1:end]).removeprefix(_OPEN[1:]), "".join(pieces[end + 1 :])

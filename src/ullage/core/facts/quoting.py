@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ullage.core.facts.copied import QUOTED, ends_lead, find_return
 from ullage.core.facts.pasted import find_pasted
+from ullage.core.facts.patterns import LatePattern
 from ullage.core.facts.shown import find_shown
 from ullage.core.facts.speech import cut_speech, find_spoken
 from ullage.core.facts.stamps import find_stamp
@@ -34,15 +35,15 @@ class TextLine(NamedTuple):
     origin: Origin
 
 
-_FENCE: Final = re.compile(r"\s{0,3}(?:```|~~~)")
-_TAG: Final = re.compile(r"\s*<(/?)([A-Za-z][\w:-]{0,40})[^<>]{0,200}>\s*$")
-_OWN: Final = re.compile(
+_FENCE: Final = LatePattern(r"\s{0,3}(?:```|~~~)")
+_TAG: Final = LatePattern(r"\s*<(/?)([A-Za-z][\w:-]{0,40})[^<>]{0,200}>\s*$")
+_OWN: Final = LatePattern(
     r"user[_-]?(?:request|query|message|prompt|input|question)|task|feedback", re.IGNORECASE
 )
 """Tags in which frameworks put a person's words: Copilot, Cursor, Cline, Roo."""
 
-_ASKED: Final = re.compile(r"\[(?:attempt_completion|ask_followup_question|plan_mode_respond)\b")
-_RESULT: Final = re.compile(r"[^\n]*\] Result:\s*$")
+_ASKED: Final = LatePattern(r"\[(?:attempt_completion|ask_followup_question|plan_mode_respond)\b")
+_RESULT: Final = LatePattern(r"[^\n]*\] Result:\s*$")
 _TOLD: Final = "The user has provided feedback"
 """How Cline and Roo begin what a person answers to these tools: a line of their own may follow."""
 
@@ -52,12 +53,12 @@ _RETRIEVED: Final = ("### Task:", "Respond to the user query using the provided 
 FRAME: Final = 40
 """Lines that a client's frame takes at most: a question that was asked stands in it."""
 
-_RULER: Final = re.compile(r"\s{0,3}([-=_*~])\1{4,200}\s*$")
-_SHORT_RULER: Final = re.compile(r"\s{0,3}([-=_*~])\1{2,3}\s*$")
-_TITLED: Final = re.compile(r"\s{0,3}[-=_*]{3,60} ?\w[^\n]{0,80}?\w ?[-=_*]{3,60}\s*$")
-_FIELD: Final = re.compile(r"\s{0,3}\*{0,2}[^\W\d_][\w -]{0,24}:\*{0,2}\s+\S")
-_ADDRESS: Final = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}\.[\w.-]{2,63}")
-_HEADING: Final = re.compile(r"#{1,6}\s+\S")
+_RULER: Final = LatePattern(r"\s{0,3}([-=_*~])\1{4,200}\s*$")
+_SHORT_RULER: Final = LatePattern(r"\s{0,3}([-=_*~])\1{2,3}\s*$")
+_TITLED: Final = LatePattern(r"\s{0,3}[-=_*]{3,60} ?\w[^\n]{0,80}?\w ?[-=_*]{3,60}\s*$")
+_FIELD: Final = LatePattern(r"\s{0,3}\*{0,2}[^\W\d_][\w -]{0,24}:\*{0,2}\s+\S")
+_ADDRESS: Final = LatePattern(r"[\w.+-]{1,64}@[\w-]{1,63}\.[\w.-]{2,63}")
+_HEADING: Final = LatePattern(r"#{1,6}\s+\S")
 
 LINES_MOST: Final = 20_000
 """Lines of a text that are read, half of them from its head, half from its tail. What has more is a

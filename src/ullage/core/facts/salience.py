@@ -9,7 +9,6 @@ to be kept. It chooses nothing and knows no tokens.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ullage.core.facts import cues
 from ullage.core.facts.answers import list_answers
+from ullage.core.facts.patterns import LatePattern
 from ullage.core.facts.segments import (
     GAP,
     LONGEST,
@@ -567,7 +567,7 @@ def _find_asked(segment: Segment) -> float:
     return min(len(find_words(asked)) / len(segment.words), 1.0)
 
 
-_CLAUSE: Final = re.compile(
+_CLAUSE: Final = LatePattern(
     r"[,;:.!](?=\s)|[\u2014\u060c\u061b\u0964\u3001\u3002\uff01\uff0c\uff1a\uff1b]|\s[\u2013-]\s"
 )
 """What ends a clause, in scripts with spaces and without."""

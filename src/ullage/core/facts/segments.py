@@ -15,7 +15,7 @@ from itertools import filterfalse, islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ullage.core.facts.answers import list_answers, read_answer
-from ullage.core.facts.patterns import NO_END, BeyondAscii, split_at
+from ullage.core.facts.patterns import NO_END, BeyondAscii, LatePattern, split_at
 from ullage.core.facts.quoting import Origin, read_message, read_origins, take_shown
 from ullage.core.facts.stamps import find_stamp
 from ullage.core.messages.thoughts import drop_thoughts
@@ -91,30 +91,30 @@ class Segment(NamedTuple):
 
 _SCRIPTS: Final = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\u0e00-\u0eff"
 _LETTERS: Final = rf"[^\W_{_SCRIPTS}]+"
-_WORD: Final = re.compile(
+_WORD: Final = LatePattern(
     rf"[{_SCRIPTS}]+|{_LETTERS}(?:[-./_@:'\u2019+#\u0900-\u0dff\u064b-\u065f]+{_LETTERS})*"
 )
-_ASCII_WORD: Final = re.compile(r"[A-Za-z0-9]+(?:[-./_@:'+#]+[A-Za-z0-9]+)*")
+_ASCII_WORD: Final = LatePattern(r"[A-Za-z0-9]+(?:[-./_@:'+#]+[A-Za-z0-9]+)*")
 """The same in ASCII, where it is looked for twice as fast."""
 
 _UNSPACED: Final = BeyondAscii(f"[{_SCRIPTS}]")
-_ENDS: Final = re.compile(
+_ENDS: Final = LatePattern(
     r"[.!?\u2026\u3002\uff01\uff1f\u0964\u0965\u061f\u06d4](?:"
     r"(?=[\"')\]\u00bb\u201d]*\s+\S)"
     rf"(?<=[.!?\u2026]){NO_END}[\"')\]\u00bb\u201d]*\s+"
     r"|(?<=[\u3002\uff01\uff1f\u0964\u0965\u061f\u06d4])[\"'\u300d\u201d]*\s*(?=\S))"
 )
-_ITEM: Final = re.compile(r"\s{0,12}(?:[-*+\u2022\u2013]|\d{1,3}[.)]|\(\d{1,3}\)|[a-z][.)])\s+")
-_DATA: Final = re.compile(
+_ITEM: Final = LatePattern(r"\s{0,12}(?:[-*+\u2022\u2013]|\d{1,3}[.)]|\(\d{1,3}\)|[a-z][.)])\s+")
+_DATA: Final = LatePattern(
     r"\s*>|(?: {4}|\t)\S|\s*\[?\d{4}-\d\d-\d\d[T ]\d|\s*\[?\d\d:\d\d:\d\d|\s*[{}\[\]();]+\s*,?$"
     r"|\s*\"[^\"]{1,80}\"\s*:|\+\+\+|---|@@|diff --git|\s*[|+].*[|+]\s*$|\s*[$%] \S+|\s*<[/!?\w]"
     r"|\S+[:(]\d+[:)]"
 )
 _CODE_END: Final = (";", "{", "}", "\\")
-_TELLING: Final = re.compile(r"\d|[^\W\d_][-./_@:+#][^\W_]|\w\s+[A-Z\u0410-\u042f]")
-_REFERS: Final = re.compile(r"\b(?:it|them|him|davon|damit|dar\u00fcber|ihn|ihm)\b", re.IGNORECASE)
+_TELLING: Final = LatePattern(r"\d|[^\W\d_][-./_@:+#][^\W_]|\w\s+[A-Z\u0410-\u042f]")
+_REFERS: Final = LatePattern(r"\b(?:it|them|him|davon|damit|dar\u00fcber|ihn|ihm)\b", re.IGNORECASE)
 _STOPS: Final = ".!?:;\u3002\uff01\uff1f\u0964"
-_ASKED: Final = re.compile(r"[?\uff1f\u061f\u037e][\"')\]\u00bb\u201d\u300d*_]*$")
+_ASKED: Final = LatePattern(r"[?\uff1f\u061f\u037e][\"')\]\u00bb\u201d\u300d*_]*$")
 
 
 def find_words(text: str) -> list[str]:
@@ -364,7 +364,7 @@ def mask_end(sentence: str) -> str:
     return _NUMBERS.sub("#", " ".join(sentence.rsplit(None, END)[-END:]))
 
 
-_NUMBERS: Final = re.compile(r"\d+")
+_NUMBERS: Final = LatePattern(r"\d+")
 
 
 def _cut_lines(lines: Iterable[TextLine]) -> Iterator[Segment]:

@@ -15,7 +15,7 @@ from typing import Final, Literal, NamedTuple
 
 from ullage.core.facts import cues
 from ullage.core.facts.grading import find_worth
-from ullage.core.facts.patterns import NO_END, has_digit, split_at
+from ullage.core.facts.patterns import NO_END, LatePattern, has_digit, split_at
 
 Kind = Literal["rule", "lift", "task", "done", "decision", "failure", "value"]
 Place = Literal["prose", "rules", "tasks", "open", "closed"]
@@ -64,10 +64,10 @@ class Judged(NamedTuple):
     text: str
 
 
-_FENCE: Final = re.compile(r"\s{0,3}(?:```|~~~)")
-_ITEM: Final = re.compile(r"\s{0,12}(?:[-*+•\u2013]|\d{1,3}[.)]|\(\d{1,3}\)|[a-z][.)])\s+")
-_BOX: Final = re.compile(r"\[([ xX✓]?)\]\s+")
-_DATA: Final = re.compile(
+_FENCE: Final = LatePattern(r"\s{0,3}(?:```|~~~)")
+_ITEM: Final = LatePattern(r"\s{0,12}(?:[-*+•\u2013]|\d{1,3}[.)]|\(\d{1,3}\)|[a-z][.)])\s+")
+_BOX: Final = LatePattern(r"\[([ xX✓]?)\]\s+")
+_DATA: Final = LatePattern(
     r"\s*>|(?: {4}|\t)|\s*\[?\d{4}-\d\d-\d\d[T ]\d|\s*\[?\d\d:\d\d:\d\d|\s*(?:INFO|WARN|WARNING"
     r"|ERROR"
     r"|DEBUG|TRACE|FATAL)\b|\s*at \S+\(|\s*Traceback|\s*File \"|\s*[$#%] \S|\+\+\+|---|@@|diff"
@@ -75,7 +75,7 @@ _DATA: Final = re.compile(
     r"|\s*<[/!?\w]|\s*[{}\[\]();]+\s*,?$|\s*\"[^\"]{1,80}\":"
 )
 _CODE_END: Final = (";", "{", "}", "\\")
-_SPLIT: Final = re.compile(
+_SPLIT: Final = LatePattern(
     rf"[.!?。\uff01\uff1f](?:(?=[\"')\]]?\s)(?<=[.!?]){NO_END}"
     r"(?<!\betc\.)(?<!\bno\.)[\"')\]]?\s+"
     r"|(?<=[。\uff01\uff1f])\s*)"
@@ -216,7 +216,7 @@ def drop_speech(sentence: str) -> str:
     return bare if _SAYS.search(bare.lower()) else sentence
 
 
-_SAYS: Final = re.compile(
+_SAYS: Final = LatePattern(
     r"\b(?:says?|said|wrote|writes|written|tells?|told|claims?|answered|replied|posted|schreibt"
     r"|schrieb|sagte?|meinte?|behauptet|dit|écrit|raconte|dice|dijo|escrib\w+|scrive|ha scritto"
     r"|disse|diz|napisał\w*|powiedzia\w*|пишет|написал\w*|сказал\w*|говорит|قال\w*|كتب\w*)\b"
@@ -225,8 +225,8 @@ _SAYS: Final = re.compile(
 """Somebody says something."""
 
 
-_QUOTE: Final = re.compile(r"[\"\u201c\u201d\u201e\u00ab\u00bb\u300c-\u300f]")
-_SPEECH: Final = re.compile(
+_QUOTE: Final = LatePattern(r"[\"\u201c\u201d\u201e\u00ab\u00bb\u300c-\u300f]")
+_SPEECH: Final = LatePattern(
     r"\"[^\"]{20,}(?:\"|$)|\u00bb[^\u00ab\u00bb]{6,}\u00ab"
     r"|[\u201c\u201e\u00ab\u300c\u300e][^\u201c-\u201e\u00ab\u00bb\u300c-\u300f]{6,}"
     r"(?:[\u201c\u201d\u00bb\u300d\u300f]|$)|^[^\u201c-\u201e\u300c-\u300f]*[\u201d\u300d\u300f]"
@@ -234,7 +234,7 @@ _SPEECH: Final = re.compile(
 """Speech in quotation marks: of one word or two it is a name. One that only opens or closes has its
 other mark in another sentence. By Unicode: U+201C to U+201E, U+00AB, U+00BB, U+300C to U+300F."""
 
-_NAMED: Final = re.compile(r"\w[/._-]\w|\d|`")
+_NAMED: Final = LatePattern(r"\w[/._-]\w|\d|`")
 _VALUE: Final = (
     r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F-]{4,27}"
     r"|(?=[a-f]{0,39}\d)(?=\d{0,39}[a-f])[0-9a-f]{7,40}"
@@ -246,33 +246,33 @@ _DOMAIN: Final = (
     r"(?:[a-z0-9-]{1,62}\.){1,4}"
     r"(?:com|org|net|io|dev|local|internal|cloud|ai|app|de|eu|example|test)"
 )
-STRONG: Final = re.compile(
+STRONG: Final = LatePattern(
     r"\b(?:https?://[^\s<>\"']{4,160}|[\w.+-]{1,64}@[\w-]{1,63}\.[\w.-]{2,63}"
     rf"|{_VALUE}|[A-Za-z_][\w.]{{1,40}}=[\w./:@+-]{{1,80}}|{_DOMAIN})\b"
 )
-_PLAIN: Final = re.compile(rf"\b(?:{_VALUE}|{_DOMAIN})\b")
+_PLAIN: Final = LatePattern(rf"\b(?:{_VALUE}|{_DOMAIN})\b")
 """What `STRONG` finds where no `@`, no `=` and no `://` stands."""
 
-HASH: Final = re.compile(r"\b(?=[a-f]{0,39}\d)(?=\d{0,39}[a-f])[0-9a-f]{7,40}\b")
-_DIGIT: Final = re.compile(r"\d")
-DOTTED: Final = re.compile(
+HASH: Final = LatePattern(r"\b(?=[a-f]{0,39}\d)(?=\d{0,39}[a-f])[0-9a-f]{7,40}\b")
+_DIGIT: Final = LatePattern(r"\d")
+DOTTED: Final = LatePattern(
     r"\b(?:(?=[a-f]{0,39}\d)(?=\d{0,39}[a-f])[0-9a-f]{7,40}|\d{1,3}(?:\.\d{1,3}){3}"
     rf"|v?\d{{1,6}}\.\d{{1,6}}\.\d{{1,6}}|{_DOMAIN})\b"
 )
 """What `STRONG` finds where none of the other signs stands."""
 
-_OTHER_SIGN: Final = re.compile(r"[@=:-]")
-SIGNED: Final = re.compile(r"[@=.:-](?:(?<=[@=])|(?<=[.-])[\w-]|(?<=:)//)")
+_OTHER_SIGN: Final = LatePattern(r"[@=:-]")
+SIGNED: Final = LatePattern(r"[@=.:-](?:(?<=[@=])|(?<=[.-])[\w-]|(?<=:)//)")
 """One of these signs is in all that `STRONG` finds but for a `HASH`, which has a digit."""
 
-_BARE: Final = re.compile(
+_BARE: Final = LatePattern(
     r"[.-](?:(?<=-)[a-fA-F]{4}-"
     r"|(?<=\.)(?:com|org|net|io|dev|local|internal|cloud|ai|app|de|eu|example|test)\b)"
 )
 """One of these is in what `STRONG` finds where no digit is, no `@`, no `=` and no `://`."""
 
-_NUMBER: Final = re.compile(r"(?<![\w/.#-])[$€£#]?\d[\d,._]{0,18}\d%?(?![\w/]|-\w)")
-_LARGE: Final = re.compile(r"(?<![\w/.#-])[$€£#]?\d[\d,._]{1,18}\d%?(?![\w/]|-\w)")
+_NUMBER: Final = LatePattern(r"(?<![\w/.#-])[$€£#]?\d[\d,._]{0,18}\d%?(?![\w/]|-\w)")
+_LARGE: Final = LatePattern(r"(?<![\w/.#-])[$€£#]?\d[\d,._]{1,18}\d%?(?![\w/]|-\w)")
 
 
 def judge(place: Place, sentence: str, *, user: bool) -> Judged | None:
@@ -320,7 +320,7 @@ def is_telling(sentence: str) -> bool:
     return rest != lower and not rule("prose", rest)
 
 
-_TELLS: Final = re.compile(
+_TELLS: Final = LatePattern(
     r"\bhad to\b|\bnever (?:have|had|has) (?:i|we|you|he|she|it|they)\b"
     r"|\b(?:was|were|had been) (?:\w+ )?(?:never|always)\b|\b(?:he|she|they) (?:never|always)\b"
     r"|\b(?:ich|wir|er|sie) musste[nt]?\b|\bwar(?:en)? (?:\w+ ){0,2}(?:nie|immer)\b"
@@ -381,10 +381,10 @@ def _short(sentence: str) -> str:
     return sentence[:VALUE_MOST].rpartition(" ")[0] or sentence[:VALUE_MOST]
 
 
-_TOKEN: Final = re.compile(r"[^\s,;!?\"'()\[\]{}<>«»“”`。\uff0c\uff01\uff1f、]+")
-_IS_NUMBER: Final = re.compile(r"[v$€£#]?\d[\d.,:_]*(?:[a-z%]{0,3})?")
-_IS_NAMED: Final = re.compile(r"\d|[/_@.\\=]")
-_DROPS: Final = re.compile(
+_TOKEN: Final = LatePattern(r"[^\s,;!?\"'()\[\]{}<>«»“”`。\uff0c\uff01\uff1f、]+")
+_IS_NUMBER: Final = LatePattern(r"[v$€£#]?\d[\d.,:_]*(?:[a-z%]{0,3})?")
+_IS_NAMED: Final = LatePattern(r"\d|[/_@.\\=]")
+_DROPS: Final = LatePattern(
     r"\b(?:not|instead of|rather than|from|no longer|replaces?|replacing|was) "
     r"(?:(?:at|on|in|the|port|version) )?(\S+)"
 )
@@ -393,7 +393,7 @@ _DROPS: Final = re.compile(
 _DROPPING: Final = ("not ", "instead of ", "rather than ", "from ", "no longer ", "replac", "was ")
 """One of these stands in what `_DROPS` finds."""
 
-_DIGITS: Final = re.compile(r"\d+")
+_DIGITS: Final = LatePattern(r"\d+")
 _MODAL: Final = frozenset(
     ("must", "should", "is", "are", "has", "have", "stays", "stay", "needs", "need", "was", "may")
 )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Final
 
-from ullage.core.facts.patterns import has_digit
+from ullage.core.facts.patterns import LatePattern, has_digit
 
 _MONTH: Final = r"[^\W\d_]{3,10}\.?"
 _DAY: Final = (
@@ -20,37 +20,37 @@ _DAY: Final = (
 )
 _CLOCK: Final = r"\d\d?:\d\d(?::\d\d)?(?:[,.]\d{1,6})?(?: ?[AaPp]\.?[Mm]\b\.?)?"
 _WHEN: Final = rf"(?:{_DAY}[,T ]{{0,3}}{_CLOCK}|{_CLOCK}|{_DAY})"
-_STAMP: Final = re.compile(
+_STAMP: Final = LatePattern(
     rf"[^\w\n]{{0,3}}(?:{_DAY}[,T ]{{0,3}}(?:{_CLOCK})?|{_CLOCK})(?:\W{{1,4}}|$)"
     rf"|(?:[^\s]{{1,24}}\s{{1,4}}){{0,5}}?[^\s\d]{{0,3}}{_WHEN}(?:[\u2013-]{_CLOCK})?[)\]]?\s*$"
 )
 """A line that a time opens, or one of few words that a time closes, and no end of a sentence."""
 
-FIELD: Final = re.compile(r"\s{0,3}[^\s:\uff1a|][^:\uff1a|\n]{0,30}(?::\s+|\uff1a)\S")
-_COUNT: Final = re.compile(r"\s{0,3}[^\w\n]{0,3}\d[\d.,:]{0,11} ?[kKmM%]?[^\w\n]{0,3}$")
-_SIGN: Final = re.compile(r"\s{0,3}(?::[a-z0-9_+-]{1,30}:|[^\w\s]{1,4} ?\d{1,5})\s*$")
-_HANDLE: Final = re.compile(r"\s{0,3}@[\w.-]{1,40}\s*$")
-_COLUMNS: Final = re.compile(r"\S {4,100}\S")
-_INSET: Final = re.compile(r" {3,24}[^\s\-*+•\d]")
-_BROKEN: Final = re.compile(r"[^\n]{20,200}[^\W\d_]{2}[-\u00ad\u2010]\s*$")
-_SECTION: Final = re.compile(
+FIELD: Final = LatePattern(r"\s{0,3}[^\s:\uff1a|][^:\uff1a|\n]{0,30}(?::\s+|\uff1a)\S")
+_COUNT: Final = LatePattern(r"\s{0,3}[^\w\n]{0,3}\d[\d.,:]{0,11} ?[kKmM%]?[^\w\n]{0,3}$")
+_SIGN: Final = LatePattern(r"\s{0,3}(?::[a-z0-9_+-]{1,30}:|[^\w\s]{1,4} ?\d{1,5})\s*$")
+_HANDLE: Final = LatePattern(r"\s{0,3}@[\w.-]{1,40}\s*$")
+_COLUMNS: Final = LatePattern(r"\S {4,100}\S")
+_INSET: Final = LatePattern(r" {3,24}[^\s\-*+•\d]")
+_BROKEN: Final = LatePattern(r"[^\n]{20,200}[^\W\d_]{2}[-\u00ad\u2010]\s*$")
+_SECTION: Final = LatePattern(
     r"\s{0,3}(?:§ ?\d{1,4}[a-z]?|\d{1,3}(?:\.\d{1,3}){1,4}\.?)\s+[^\W\d_]{3}"
 )
-_IMPRINT: Final = re.compile(
+_IMPRINT: Final = LatePattern(
     r"©|\[page \d|\bpage \d{1,4} (?:of|/)|\bseite \d{1,4} von|^[-\u2013~—] ?\d{1,4} ?[-\u2013~—]$",
     re.IGNORECASE,
 )
-_NOTED: Final = re.compile(
+_NOTED: Final = LatePattern(
     r"[^\W_]{2}[.,)]?\[(?:\d{1,3}|[a-z]|[a-z]{4,12}(?: [a-z]{4,12})?)\](?![\w(=])"
 )
-SPOKEN: Final = re.compile(r"[\"“„«][^\"“”„«»\n]{20,400}[\"”“»]")
-NUMBER: Final = re.compile(r"\d+")
-_AGO: Final = re.compile(
+SPOKEN: Final = LatePattern(r"[\"“„«][^\"“”„«»\n]{20,400}[\"”“»]")
+NUMBER: Final = LatePattern(r"\d+")
+_AGO: Final = LatePattern(
     r"\b\d{1,3} ?[a-z]{1,8} ago\b[^.!?\n]{0,60}$|^(?:vor|il y a|hace) \d{1,3} \w{3,10}\s*$"
     r"|\d{1,3} \w{3,10} назад\s*$|\d{1,3} ?(?:分钟?|小时|天|日|時間|か月)前\s*$",
     re.IGNORECASE,
 )
-_BARS: Final = re.compile(r"[^|\n]{1,120}\S [|·•] \S[^|·•\n]{0,80}\S [|·•] \S")
+_BARS: Final = LatePattern(r"[^|\n]{1,120}\S [|·•] \S[^|·•\n]{0,80}\S [|·•] \S")
 
 
 def is_stamp(line: str) -> bool:
@@ -84,21 +84,21 @@ _DIGIT: Final = ("",)
 SHAPES: Final[tuple[tuple[str, Callable[[str], object], int, int, tuple[str, ...]], ...]] = (
     ("stamp", is_stamp, 1, 1, _DIGIT),
     ("stamps", _is_stamp_alone, 2, 1, _DIGIT),
-    ("count", _COUNT.match, 1, 2, _DIGIT),
-    ("sign", _SIGN.match, 1, 1, (*_DIGIT, ":")),
-    ("handle", _HANDLE.match, 1, 2, ("@",)),
-    ("columns", _COLUMNS.search, 1, 2, ("    ",)),
-    ("inset", _INSET.match, 3, 1, ("   ",)),
-    ("broken", _BROKEN.match, 1, 1, ("-", "\u00ad", "\u2010")),
-    ("section", _SECTION.match, 1, 1, _DIGIT),
-    ("sections", _SECTION.match, 3, 1, _DIGIT),
+    ("count", _COUNT.begins, 1, 2, _DIGIT),
+    ("sign", _SIGN.begins, 1, 1, (*_DIGIT, ":")),
+    ("handle", _HANDLE.begins, 1, 2, ("@",)),
+    ("columns", _COLUMNS.stands_in, 1, 2, ("    ",)),
+    ("inset", _INSET.begins, 3, 1, ("   ",)),
+    ("broken", _BROKEN.begins, 1, 1, ("-", "\u00ad", "\u2010")),
+    ("section", _SECTION.begins, 1, 1, _DIGIT),
+    ("sections", _SECTION.begins, 3, 1, _DIGIT),
     ("imprint", _is_imprint, 1, 1, (*_DIGIT, "©")),
-    ("note", _NOTED.search, 1, 1, ("[",)),
-    ("notes", _NOTED.search, 2, 1, ("[",)),
-    ("speech", SPOKEN.search, 1, 1, ('"', "“", "„", "«")),
-    ("fields", FIELD.match, 4, 1, (":", "\uff1a")),
+    ("note", _NOTED.stands_in, 1, 1, ("[",)),
+    ("notes", _NOTED.stands_in, 2, 1, ("[",)),
+    ("speech", SPOKEN.stands_in, 1, 1, ('"', "“", "„", "«")),
+    ("fields", FIELD.begins, 4, 1, (":", "\uff1a")),
     ("ago", _is_aged, 1, 1, _DIGIT),
-    ("bars", _BARS.match, 1, 1, ("|", "·", "•")),
+    ("bars", _BARS.begins, 1, 1, ("|", "·", "•")),
 )
 """What each kind of line looks like, how many there must be, and what the kind weighs. Last, what
 stands in every such line: most lines have none of it, and no pattern is tried."""

@@ -8,11 +8,11 @@ line. It knows nothing of messages or of how facts are found.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Final
 
+from ullage.core.facts.patterns import LatePattern
 from ullage.core.facts.sentences import rule
 
 Count = Callable[[str], int]
@@ -113,7 +113,7 @@ _SECTIONS: Final[Mapping[str, str]] = {
     **FORMER,
     **{heading: name for name, heading in HEADINGS.items()},
 }
-_BREAKS: Final = re.compile(r"[\x7f-\xa0\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+_BREAKS: Final = LatePattern(r"[\x7f-\xa0\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 """What JSON leaves as it is and yet breaks lines, hides text or cannot be encoded."""
 
 

@@ -7,13 +7,12 @@ as traces do (`copied`); that the person speaks of themselves below disproves it
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Final
 
 from ullage.core.facts import cues
 from ullage.core.facts.copied import is_link
-from ullage.core.facts.patterns import BeyondAscii
+from ullage.core.facts.patterns import BeyondAscii, LatePattern
 from ullage.core.facts.voice import is_impersonal, treats
 
 INTRO: Final = 240
@@ -26,7 +25,7 @@ _BEHIND: Final = (
     r"(?=\s+(?:is|are|was|means?|from|hangs?|any|an?|the|ok|okay|normal|good|true|right|legal|fair"
     r"|for|in|on|so|to|sounds?|looks?|seems?)\b|\s*[,?.!:]|\s*$)"
 )
-_THAT: Final = re.compile(
+_THAT: Final = LatePattern(
     rf"(?<!\w)(?:(?:this|that|these|those){_BEHIND}|das(?=\s*[,?.!:]|$"
     r"| ist\b| steht\b| h\u00e4ngt\b)"
     r"|dies(?=[,?. ])|ça|cela|ceci|c'est|esto|eso|aquí|questo|ciò|это|deze|dit"
@@ -35,7 +34,7 @@ _THAT: Final = re.compile(
 _THAT_UNSPACED: Final = BeyondAscii(r"这是|这[封份段篇条]|これ|この文|이것|이거")
 """A text is pointed at and not named ("this repository" is). Arabic "this" is escaped."""
 
-_MAKES: Final = re.compile(
+_MAKES: Final = LatePattern(
     r"(?<!\w)(?:help|write|(?<!you )make|create|build|draft|plan|design|implement|add|fix|set up"
     r"|schreib\w*|hilf\w*|helfen|erstell\w*|mach\w*|bau\w*|plan\w*|aide\w*|écri[rstv]\w*|fais|faire"
     r"|ayud\w*|escrib\w*|haz|hacer|crea\w*|aiut\w*|scriv\w*|помо[гч]\w*|напиш\w*|сдела\w*|मदद|बना|लिख"
@@ -45,12 +44,12 @@ _MAKES: Final = re.compile(
 )
 """Something is to be made, or kept in mind: what stands below is how, or what."""
 
-_HERE: Final = re.compile(
+_HERE: Final = LatePattern(
     r"(?:here(?:'s| is| are| was)|hier (?:ist|sind|steht)|voici|ecco|вот)\b|这是"
 )
 """Words that hand over a text."""
 
-_STOPS: Final = re.compile(r"[.!?\u2026](?=\s|$)|[\u0964\u3002\uff01\uff1f\u061f\u06d4]")
+_STOPS: Final = LatePattern(r"[.!?\u2026](?=\s|$)|[\u0964\u3002\uff01\uff1f\u061f\u06d4]")
 _ASKING: Final = ("?", "\uff1f", "\u061f", "\u037e")
 
 

@@ -6,17 +6,16 @@ the languages that we read, and not who is cited.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from ullage.core.facts.copied import ends_lead
-from ullage.core.facts.patterns import BeyondAscii
+from ullage.core.facts.patterns import BeyondAscii, LatePattern
 from ullage.core.facts.sentences import rule
 from ullage.core.facts.voice import SENTENCE, asks_for
 
 _UNSPACED: Final = BeyondAscii(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
-_STOP: Final = re.compile(r"[.!?\u2026](?=\s)|[\u3002\uff01\uff1f]")
+_STOP: Final = LatePattern(r"[.!?\u2026](?=\s)|[\u3002\uff01\uff1f]")
 
 
 def find_spoken(lines: Sequence[str]) -> frozenset[int]:

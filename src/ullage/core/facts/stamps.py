@@ -9,20 +9,22 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from ullage.core.facts.patterns import LatePattern
+
 LONGEST: Final = 48
 """Characters of a time in front of a message at most."""
 
-_BRACKETED: Final = re.compile(
+_BRACKETED: Final = LatePattern(
     r"\s{0,3}(?:\[(?P<square>[^\]\n]{2,40})\]|\((?P<round>[^)\n]{2,40})\))[:,]?\s{1,3}(?=[^\s(])"
     r"|\s{0,3}\u3010(?P<lenticular>[^\u3011\n]{2,40})\u3011\s{0,3}(?=\S)"
 )
-_BARE: Final = re.compile(
+_BARE: Final = LatePattern(
     r"\s{0,3}\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:\.\d{1,6})?(?:Z|[+-]\d\d:?\d\d)?"
     r" ?[:,|-]?|[:,|])\s{1,3}(?=[^\s\d])"
 )
 """A day with an hour behind it, or with a mark: without either the day is what is spoken of."""
 
-_WORD: Final = re.compile(r"[^\W\d_]+")
+_WORD: Final = LatePattern(r"[^\W\d_]+")
 _MONTH: Final = (
     r"(?:jan|feb|mar|m[\u00e4a]r|apr|may|mai|jun|jul|aug|sep|oct|okt|nov|dec|dez|ene|abr|ago|dic"
     r"|f[\u00e9e]v|avr|jui|ao[\u00fbu]|d[\u00e9e]c|gen|mag|giu|lug|set|ott|\u044f\u043d\u0432"
@@ -30,7 +32,7 @@ _MONTH: Final = (
     r"|\u0438\u044e\u043d|\u0438\u044e\u043b|\u0430\u0432\u0433|\u0441\u0435\u043d"
     r"|\u043e\u043a\u0442|\u043d\u043e\u044f|\u0434\u0435\u043a)[^\W\d_]{0,8}\.?"
 )
-_TIME: Final = re.compile(
+_TIME: Final = LatePattern(
     r"\d\d?:\d\d(?!\d)|\d[\u5e74\u6708\u65e5]|(?<![\d.])(?:\d{4}[/.-]\d\d?[/.-]\d\d?"
     rf"|\d\d?[/.]\d\d?[/.]\d{{4}})(?![\d.])|\b\d\d?(?:st|nd|rd|th)?\.? {_MONTH}|\b{_MONTH} \d",
     re.IGNORECASE,

@@ -7,21 +7,20 @@ has is not known here (`copied`).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from ullage.core.facts import cues
-from ullage.core.facts.patterns import BeyondAscii
+from ullage.core.facts.patterns import BeyondAscii, LatePattern
 from ullage.core.facts.shapes import SPOKEN
 
-_ENGLISH: Final = re.compile(r"\b(?:the|and|is|it|that|was|have|had|am|don't|with|this|for)\b")
+_ENGLISH: Final = LatePattern(r"\b(?:the|and|is|it|that|was|have|had|am|don't|with|this|for)\b")
 _STOPS: Final = (".", "!", "?", "\u2026", "\u3002", "\uff01", "\uff1f", "\u0964", "\u061f")
 _CLOSERS: Final = "\"')]\u00bb\u201d\u2019*_ "
 _QUESTIONS: Final = ("?", "\uff1f")
-_QUOTED_LONG: Final = re.compile(r"\"[^\"\n]{20,4000}\"|[“„«][^“”„«»]{20,4000}[”“»]")
+_QUOTED_LONG: Final = LatePattern(r"\"[^\"\n]{20,4000}\"|[“„«][^“”„«»]{20,4000}[”“»]")
 
-_ASKS_ELSEWHERE: Final = re.compile(
+_ASKS_ELSEWHERE: Final = LatePattern(
     r"(?:^|(?<=[.!?:] )|(?<=[\u3002\uff01\uff0c]))(?:bitte |por favor,? |proszę )?(?:"
     r"schreib|formulier|erklär|sag|mach|gib|prüf|vergleich|such|nenn|fass|rechne|stell|erstell"
     r"|rédige|écris|explique|dis|donne|fais|propose|trouve|calcule|compare|résume|prépare"
@@ -36,7 +35,7 @@ _ASKS_UNSPACED: Final = BeyondAscii(
 )
 """How somebody asks something of an assistant in other languages."""
 
-_FOR_US: Final = re.compile(
+_FOR_US: Final = LatePattern(
     r"\b(?:(?:tell|show|give|write|make|help|draft|explain|suggest|list|find) (?:to )?(?:me|us)"
     r"|(?:i|we) (?:need|want|would like|'d like) you|from you|for me)\b"
 )
@@ -44,7 +43,7 @@ _FOR_US: Final = re.compile(
 _TEXT: Final = (
     r"(?:e?mails?|message|letter|notice|minutes|contract|circular|ticket|review|newsletter)"
 )
-_RECEIVED: Final = re.compile(
+_RECEIVED: Final = LatePattern(
     r"\b(?:sent (?:me|us|round|this|out)|keeps sending|wrote (?:me|us|to|back|this)|has written"
     r"|(?:got|received|found|saw|read) (?:this|these|the following|an? )|forwarded|came in|arrived"
     rf"|{_TEXT} (?:from|of|says?|reads?|came)|(?:this|the) (?:[\w-]+ ){{0,2}}(?:wrote|posted|says)"
@@ -57,7 +56,7 @@ _RECEIVED: Final = re.compile(
 )
 """Words by which a text that somebody received is spoken of."""
 
-SENTENCE: Final = re.compile(r"[^.!?\u3002\uff01\uff1f\n]{2,300}[.!?\u3002\uff01\uff1f]?")
+SENTENCE: Final = LatePattern(r"[^.!?\u3002\uff01\uff1f\n]{2,300}[.!?\u3002\uff01\uff1f]?")
 """A sentence to its end."""
 
 SHORT: Final = 120
@@ -162,7 +161,7 @@ def speaks(told: str) -> bool:
     return _has_word(cues.ONESELF, told.lower()) or cues.ONESELF_UNSPACED.search(told) is not None
 
 
-def _has_word(shape: re.Pattern[str], lower: str) -> bool:
+def _has_word(shape: LatePattern, lower: str) -> bool:
     """Tell whether a word of a writer stands in a text; "i" is one of English alone."""
     words = {found[0] for found in shape.finditer(lower)}
     return bool(words - {"i"}) or ("i" in words and _ENGLISH.search(lower) is not None)

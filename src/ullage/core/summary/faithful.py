@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from ullage.core.facts.patterns import LatePattern
 from ullage.core.summary.record import Line, clean
 
 if TYPE_CHECKING:
@@ -110,19 +111,19 @@ def unfaithful(line: Line, of: Source) -> str | None:
 # --- identifiers and numbers ----------------------------------------------------------------------
 
 _IDENTIFIERS: Final = (
-    re.compile(r"\w+://[^\s\"'`<>()\[\]{}]+"),
+    LatePattern(r"\w+://[^\s\"'`<>()\[\]{}]+"),
     # A path: from a root, or with an extension, or three deep; "and/or" is none.
-    re.compile(r"(?<![\w/.])(?:~|\.{1,2})?/[\w@-][\w@./+-]*"),
-    re.compile(r"(?<![\w/.-])[\w@-][\w@.+-]*(?:/[\w@.+-]+)+(?:\.\w+|/[\w@.+-]+|/)"),
+    LatePattern(r"(?<![\w/.])(?:~|\.{1,2})?/[\w@-][\w@./+-]*"),
+    LatePattern(r"(?<![\w/.-])[\w@-][\w@.+-]*(?:/[\w@.+-]+)+(?:\.\w+|/[\w@.+-]+|/)"),
     # A file or a dotted name.
-    re.compile(r"(?<![\w.-])[\w-]{2,}(?:\.[\w-]+)*\.[A-Za-z]\w{0,11}\b"),
+    LatePattern(r"(?<![\w.-])[\w-]{2,}(?:\.[\w-]+)*\.[A-Za-z]\w{0,11}\b"),
     # Letters and digits in one word, such as INC-4431, p95, 9f3ac21.
-    re.compile(r"(?<![\w-])(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[A-Za-z0-9_][\w-]{2,}"),
+    LatePattern(r"(?<![\w-])(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[A-Za-z0-9_][\w-]{2,}"),
     # snake_case and camelCase.
-    re.compile(r"\b[A-Za-z]\w*_\w+\b"),
-    re.compile(r"\b[a-z]+[A-Z]\w*\b"),
+    LatePattern(r"\b[A-Za-z]\w*_\w+\b"),
+    LatePattern(r"\b[a-z]+[A-Z]\w*\b"),
 )
-_NO_NAME: Final = re.compile(r"\d+(?:st|nd|rd|th)|\d+-[a-z]{2,}|i\.e|e\.g|etc\.\w", re.IGNORECASE)
+_NO_NAME: Final = LatePattern(r"\d+(?:st|nd|rd|th)|\d+-[a-z]{2,}|i\.e|e\.g|etc\.\w", re.IGNORECASE)
 
 
 def identifiers(text: str) -> Iterator[str]:
@@ -186,12 +187,12 @@ _UNITS: Final[Mapping[str, str]] = MappingProxyType(
         for name in names.split()
     }
 )
-_NUMBER: Final = re.compile(r"\d+(?:[.,_\u00a0\u202f']\d+)*")
-_UNIT: Final = re.compile(r"[ \u00a0\u202f-]?(%|[A-Za-z]{1,12}(?![A-Za-z0-9]))")
-_MEASURED: Final = re.compile(
+_NUMBER: Final = LatePattern(r"\d+(?:[.,_\u00a0\u202f']\d+)*")
+_UNIT: Final = LatePattern(r"[ \u00a0\u202f-]?(%|[A-Za-z]{1,12}(?![A-Za-z0-9]))")
+_MEASURED: Final = LatePattern(
     r"\d+(?:[.,]\d+)*-?(?:" + "|".join(sorted(_UNITS, reverse=True)) + ")", re.IGNORECASE
 )
-_SEPARATOR: Final = re.compile(r"[,_\u00a0\u202f'](?=\d{3}(?!\d))")
+_SEPARATOR: Final = LatePattern(r"[,_\u00a0\u202f'](?=\d{3}(?!\d))")
 
 
 def _find_numbers(text: str) -> Iterator[tuple[str, str, str]]:
@@ -226,22 +227,22 @@ _DIGITS: Final = 3
 
 # --- rules and their opposites --------------------------------------------------------------------
 
-_SENTENCES: Final = re.compile(r"(?<=[.!?])\s+|\n+|;")
-_CLAUSES: Final = re.compile(r"[,;.]\s|\s[\u2013\u2014-]\s|\bbut\b|\band\b|\(|\)", re.IGNORECASE)
+_SENTENCES: Final = LatePattern(r"(?<=[.!?])\s+|\n+|;")
+_CLAUSES: Final = LatePattern(r"[,;.]\s|\s[\u2013\u2014-]\s|\bbut\b|\band\b|\(|\)", re.IGNORECASE)
 _UNTIL: Final = (
     r"((?:[^.;:,()]|[.:](?=\S))+?)"
     r"(?=[.:](?:\s|$)|[;,()]|\b(?:because|since|but|until|unless|as|so)\b|$)"
 )
-_FORBIDS: Final = re.compile(
+_FORBIDS: Final = LatePattern(
     r"\b(?:never|(?:must|shall|should|may|do|does|can)(?: not|n['\u2019]t)|cannot|not to|no longer|"
     r"avoid|without|instead of|rather than|not|no)\s+" + _UNTIL,
     re.IGNORECASE,
 )
-_DEMANDS: Final = re.compile(
+_DEMANDS: Final = LatePattern(
     r"\b(?:always|must|(?:need|have|has) to|only|make sure(?: to)?|ensure)\s+" + _UNTIL,
     re.IGNORECASE,
 )
-_DENIES: Final = re.compile(
+_DENIES: Final = LatePattern(
     r"\b(?:not|no|never|none|nor|neither|without|cannot|instead of|rather than|off[- ]limits|"
     r"untouched|unchanged|avoid\w*|refus\w*|prohibit\w*|forbid\w*|forbade|reject\w*|bann\w*|"
     r"disallow\w*|exclud\w*|remov\w*|stopp\w*|dropp\w*|against|violat\w*)\b|n['\u2019]t\b",
@@ -250,7 +251,7 @@ _DENIES: Final = re.compile(
 _ENOUGH: Final = 0.6
 """The share of a rule's words that makes a line one about the same thing."""
 
-_LOOKS: Final = re.compile(
+_LOOKS: Final = LatePattern(
     r"\b(?:read|look|view|inspect|check|see|understand|explain|describe|compare|test|list|show)\w*\b",
     re.IGNORECASE,
 )
@@ -312,8 +313,8 @@ def _about(stems: frozenset[str], rule: frozenset[str]) -> bool:
 # --- orders, permissions, tool output -------------------------------------------------------------
 
 
-def _any(*patterns: str) -> re.Pattern[str]:
-    return re.compile("|".join(patterns), re.IGNORECASE)
+def _any(*patterns: str) -> LatePattern:
+    return LatePattern("|".join(patterns), re.IGNORECASE)
 
 
 _ORDERS: Final = _any(
@@ -383,7 +384,7 @@ _FEW: Final = 4
 
 # --- words ----------------------------------------------------------------------------------------
 
-_WORD: Final = re.compile(r"[^\W_]+")
+_WORD: Final = LatePattern(r"[^\W_]+")
 _STOP: Final = frozenset(
     _WORD.findall("""
     the and for that this with from was were are has have had its they them their you your our

@@ -12,6 +12,7 @@ import re
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ullage.core.facts.patterns import LatePattern
 from ullage.core.summary.headings import (
     ASKED,
     CORE,
@@ -111,31 +112,31 @@ def clean(text: str) -> str:
     return _MARK.sub(r"(\1", _TAG.sub("&lt;", flat))
 
 
-_CONTROL: Final = re.compile(
+_CONTROL: Final = LatePattern(
     r"[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u2028\u2029\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff"
     r"\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
 )
-_TAG: Final = re.compile(r"<(?=[/|!?\w])")
-_MARK: Final = re.compile(r"\[(/?(?:ullage|facts|end of facts)\b)", re.IGNORECASE)
+_TAG: Final = LatePattern(r"<(?=[/|!?\w])")
+_MARK: Final = LatePattern(r"\[(/?(?:ullage|facts|end of facts)\b)", re.IGNORECASE)
 """How blocks of this library begin: a summary, a placeholder, the facts that code carries."""
 
-_BULLET: Final = re.compile(
+_BULLET: Final = LatePattern(
     r"^(?:[-*+\u2022\u2013\u25e6](?:\s+|$)|\(?\d{1,3}[.)](?:\s+|$)|>\s?|\[[ xX]?\](?:\s+|$))+"
 )
-_EMPHASIS: Final = re.compile(r"(\*\*|__)(?=\S)(.{1,200}?)(?<=\S)\1")
-_HEADING: Final = re.compile(
+_EMPHASIS: Final = LatePattern(r"(\*\*|__)(?=\S)(.{1,200}?)(?<=\S)\1")
+_HEADING: Final = LatePattern(
     r"^(?P<hash>#{1,6}\s*)?(?:\(?\d{1,2}[.)]\s*)?(?P<bold>\*{1,3}|_{2,3})?"
     r"(?P<name>[^\W\d_][\w &\u0300-\u036f\u064b-\u065f\u0900-\u0dff-]{1,40}?)"
     r"(?=\s*(?:[:\uff1a(*_\u2013\u2014]|-\s|$))\s*(?:\([^()]{0,40}\)\s*)?"
     r"(?P<colon>[:\uff1a])?\s*(?P<close>\*{1,3}|_{2,3})?\s*(?P<after>[:\uff1a]|[\u2013\u2014-]\s)?"
     r"\s*(?P<rest>.*)$"
 )
-_SENTENCE: Final = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'`])")
+_SENTENCE: Final = LatePattern(r"(?<=[.!?])\s+(?=[A-Z\"'`])")
 _ANY: Final = re.DOTALL | re.IGNORECASE
-_THINKING: Final = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", _ANY)
-_THOUGHT: Final = re.compile(r"\A.*</think(?:ing)?>", _ANY)
-_FENCE: Final = re.compile(r"^[ \t]*(?:```|~~~)[\w-]*[ \t]*$", re.MULTILINE)
-_NOTHING: Final = re.compile(
+_THINKING: Final = LatePattern(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", _ANY)
+_THOUGHT: Final = LatePattern(r"\A.*</think(?:ing)?>", _ANY)
+_FENCE: Final = LatePattern(r"^[ \t]*(?:```|~~~)[\w-]*[ \t]*$", re.MULTILINE)
+_NOTHING: Final = LatePattern(
     r"(?:none|nothing|n/?a|null|nil|unknown|not applicable|empty|no(?:ne)? (?:yet|so far|known)|"
     r"there (?:is|are|were|was) (?:none|nothing|no\b[\w\s]{0,30})|(?:no|none|not) "
     r"(?:further |open |failed |blocking |specific |explicit |current )?(?:questions?|"
@@ -188,7 +189,7 @@ def _make_lines(section: str, name: str, text: str) -> Iterator[Line]:
         yield Line(section, f"({clean(name)}) {piece}" if name else piece)
 
 
-_KIND: Final = re.compile(r"[^\W\d_](?:[^\W_]|[ -](?=[^\W_])){1,24}[:\uff1a]\s*\S")
+_KIND: Final = LatePattern(r"[^\W\d_](?:[^\W_]|[ -](?=[^\W_])){1,24}[:\uff1a]\s*\S")
 """A line behind its kind, as they are asked for: "Decision: ..."."""
 
 
@@ -200,7 +201,7 @@ def _find_marks(line: str) -> str:
 LEAST_FOREIGN: Final = 3
 """Headings that are not ours from which on they make a record: two are talk about one."""
 
-_FOREIGN: Final = re.compile(
+_FOREIGN: Final = LatePattern(
     r"(?:#{1,6}\s*)(?P<hash>[^\s#].{0,60}?)[:\uff1a]?|\*\*(?P<bold>.{1,60}?)[:\uff1a]?\*\*[:\uff1a]?"
     r"|(?P<colon>[^\W\d_][^.!?:\uff1a]{1,60}?)\s?[:\uff1a]"
 )
