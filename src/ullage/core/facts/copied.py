@@ -87,12 +87,11 @@ def find_copied(marked: Sequence[str]) -> range:
     """
     lines = ["" if line == QUOTED else line for line in marked]
     opening = _find_opening(lines)
-    back = find_return(lines, opening)
-    behind = _find_behind(marked, opening)
-    if any(back <= trace.line < behind for trace in _find_hand(lines, opening)):
-        back = len(lines)
-    begun: list[Trace] = []
+    back, begun = len(lines), list[Trace]()
     if opening < len(lines):
+        back, behind = find_return(lines, opening), _find_behind(marked, opening)
+        if any(back <= trace.line < behind for trace in _find_hand(lines, opening)):
+            back = len(lines)
         found = [*_find_traces(lines[:back], opening), *_find_announced(marked[:back], opening)]
         found += _find_received(lines, opening)
         theirs = (t for t in found if t.kind != "hand" or t.line < behind)

@@ -15,7 +15,7 @@ from ullage.core.facts.copied import QUOTED, ends_lead, find_return
 from ullage.core.facts.pasted import find_pasted
 from ullage.core.facts.patterns import LatePattern
 from ullage.core.facts.shown import find_shown
-from ullage.core.facts.speech import cut_speech, find_spoken
+from ullage.core.facts.speech import SPEECH, cut_speech, find_spoken
 from ullage.core.facts.stamps import find_stamp
 from ullage.core.facts.voice import hands_over, is_impersonal, speaks
 from ullage.core.messages.transcript import FINDING
@@ -153,6 +153,24 @@ def _mark_read(lines: Sequence[str], *, person: bool) -> bytes:
 
 
 def _mark_lines(lines: Sequence[str], *, person: bool = True) -> bytes:
+    found = _mark_framing(lines) if any(map(_may_frame, lines)) else bytearray(len(lines))
+    if person and _is_one_hand(_mark_pasted(lines, found)):
+        shown = find_shown(lines)
+        found[shown:] = bytes([_SHOWN]) * (len(lines) - shown)
+    return bytes(found)
+
+
+def _may_frame(line: str) -> bool:
+    """Tell whether a line may be one that opens a quotation, or a heading: few do."""
+    return line.lstrip()[:1] in _FRAMING or "@" in line
+
+
+_FRAMING: Final = frozenset("`~<-=_*#").union(SPEECH)
+"""Characters that fences, tags, rulers, headings and speeches begin with."""
+
+
+def _mark_framing(lines: Sequence[str]) -> bytearray:
+    """Return the origins by fences, tags, rulers, speeches, headings, and heads of mails."""
     closed = {mark[2] for line in lines if (mark := _TAG.match(line)) and mark[1]}
     own = _find_own(lines, closed)
     document, short, spoken = _find_document(lines), _find_short_rulers(lines), find_spoken(lines)
@@ -178,10 +196,7 @@ def _mark_lines(lines: Sequence[str], *, person: bool = True) -> bytes:
     rest = _find_rest(left)
     for number in range(rest, find_return(left, rest) if rest else len(lines)):
         found[number] = _QUOTED if found[number] in _OPEN else found[number]
-    if person and _is_one_hand(_mark_pasted(lines, found)):
-        shown = find_shown(lines)
-        found[shown:] = bytes([_SHOWN]) * (len(lines) - shown)
-    return bytes(found)
+    return found
 
 
 def _mark_framed(lines: Sequence[str]) -> bytes | None:
@@ -333,7 +348,7 @@ def read_message(message: Message, text: str) -> list[TextLine]:
 
 def take_shown(lines: Iterable[TextLine]) -> list[TextLine]:
     """Return lines, those that are shown as typed: their words count, whoever wrote them."""
-    return [TextLine(text, "typed" if own == "shown" else own) for text, own in lines]
+    return [TextLine(line.text, "typed") if line.origin == "shown" else line for line in lines]
 
 
 def drop_quoted(text: str) -> str:

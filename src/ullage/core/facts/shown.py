@@ -82,9 +82,9 @@ def _is_text(told: Sequence[str]) -> bool:
 def _asks_about(intro: str) -> bool:
     """Tell whether words ask about a text that they point at, or hand it over with a question."""
     lower = intro.lower()
-    if cues.RULE_HEADING.search(lower) or _MAKES.search(lower):
-        return False
     asks = lower.rstrip("\"')]»”*_ ").endswith(_ASKING)
     if _HERE.match(lower):
-        return asks or treats(intro)
-    return asks and (_THAT.search(lower) is not None or _THAT_UNSPACED.search(lower) is not None)
+        about = asks or treats(intro)
+    else:
+        about = asks and (_THAT.stands_in(lower) or _THAT_UNSPACED.search(lower) is not None)
+    return about and not (cues.RULE_HEADING.stands_in(lower) or _MAKES.stands_in(lower))
