@@ -177,6 +177,11 @@ STATES: Final = LatePattern(
 )
 """Worth 1: a plain statement on how things are."""
 
+STATING: Final = (
+    *(" is", " are", " ha", " run", " goes", " liv", " keep", " use", " belong", " contain"),
+)
+"""One of these stands in what `STATES` finds."""
+
 _ONCE: Final = (
     r"show|explain|tell me|look|fix|add|run|write|read|open|check|list|find"
     r"|summari[sz]e|describe|give|create|implement|refactor|help|try|start|continue|go on|update"

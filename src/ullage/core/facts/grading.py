@@ -19,11 +19,11 @@ WORTH: Final[tuple[tuple[LatePattern, int, tuple[str, ...]], ...]] = (
 """What cues are worth, and parts one of which stands in every sentence that has one: without it
 none is looked for."""
 
-WORTH_AT_HEAD: Final[tuple[tuple[LatePattern, int], ...]] = (
-    (cues.STATES, 1),
-    (cues.PLEADS, 2),
-    (cues.NARRATES, -4),
-    (cues.PAST, -3),
+WORTH_AT_HEAD: Final[tuple[tuple[LatePattern, int, tuple[str, ...]], ...]] = (
+    (cues.STATES, 1, cues.STATING),
+    (cues.PLEADS, 2, ("can ", "could ", "would ", "will ")),
+    (cues.NARRATES, -4, ("",)),
+    (cues.PAST, -3, ("",)),
 )
 """The same of cues that are found from the head of a sentence on alone."""
 
@@ -65,7 +65,9 @@ def find_worth(lower: str) -> int:
     """Return how much in a sentence in small letters speaks for a rule."""
     holds = lower.__contains__
     found = [worth for cue, worth, parts in WORTH if any(map(holds, parts)) and cue.search(lower)]
-    found += [worth for cue, worth in WORTH_AT_HEAD if cue.match(lower)]
+    found += [
+        worth for cue, worth, parts in WORTH_AT_HEAD if any(map(holds, parts)) and cue.match(lower)
+    ]
     opens = cues.OPENS.match(lower) is not None
     if opens:
         found += [worth for cue, worth in WORTH_OPENING if cue.match(lower)]
