@@ -106,6 +106,13 @@ def has_digit(text: str) -> bool:
     return _DIGIT.search(text) is not None
 
 
+def flatten(text: str) -> str:
+    """Return a text with its white space normalised: in most it is single blanks already."""
+    if text.isprintable() and "  " not in text:
+        return text.strip()
+    return " ".join(text.split())
+
+
 def group_branches(alternatives: Sequence[str]) -> str:
     """Return alternatives as one pattern, those that begin with the same letter together.
 
@@ -143,11 +150,20 @@ NO_END: Final = (
 word before, German to Finnish by the month."""
 
 
+_BEHIND: Final = ".!?\"')]"
+"""What stands at the end of a sentence in ASCII: its mark, and what closes behind it."""
+
+
 def split_at(ends: LatePattern, text: str) -> list[str]:
     """Return a text cut behind each mark that ends a sentence; what follows the mark is left out.
 
     `ends` finds the mark, one character, with what is left out: so it is looked for at marks alone.
+    Most texts in ASCII are one sentence: they have a mark at their end alone.
     """
+    if text.isascii():
+        within = text.rstrip(_BEHIND)
+        if "." not in within and "!" not in within and "?" not in within:
+            return [text]
     found, start = [], 0
     for end in ends.finditer(text):
         found.append(text[start : end.start() + 1])

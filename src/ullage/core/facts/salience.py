@@ -403,8 +403,7 @@ class ResultLine(NamedTuple):
 def weigh_result(lines: Iterable[Segment], place: int, spread: WordSpread) -> Iterator[ResultLine]:
     """Yield the lines of what a tool returned with their worth; `place` is that of its message."""
     for number, segment in enumerate(lines):
-        words = _list_known(segment, spread)
-        worth = _weigh_words(segment, words, dict.fromkeys(words), place, spread)
+        worth, _ = _weigh_segment(segment, place, spread)
         if worth > 0:
             used = spread.is_taken_up(segment.words, place)
             yield ResultLine(number, segment.text, worth, used)
@@ -519,12 +518,18 @@ def _weigh_segment(
 ) -> tuple[float, frozenset[str]]:
     """Return the worth of a segment and its rare words, names and numbers marked as such."""
     words = _list_known(segment, spread)
+    if not words:
+        return 0.0, _NO_WORDS
     known = dict.fromkeys(words)
+    named = [word for word in known if word.form]
     rare = {word.mark for word in known}
     rare.discard("")
     # at the head of a sentence a name is no other word
-    rare.difference_update([word.lower for word in known if word.form])
-    return _weigh_words(segment, words, known, index, spread), frozenset(rare)
+    rare.difference_update([word.lower for word in named])
+    return _weigh_words(segment, words, (known, named), index, spread), frozenset(rare)
+
+
+_NO_WORDS: Final = frozenset[str]()
 
 
 def _list_known(segment: Segment, spread: WordSpread) -> list[_Word]:
@@ -536,15 +541,20 @@ def _list_known(segment: Segment, spread: WordSpread) -> list[_Word]:
 
 
 def _weigh_words(
-    segment: Segment, words: Sequence[_Word], known: Iterable[_Word], index: int, spread: WordSpread
+    segment: Segment,
+    words: Sequence[_Word],
+    known: tuple[Iterable[_Word], Sequence[_Word]],
+    index: int,
+    spread: WordSpread,
 ) -> float:
-    """Return the worth of a segment in the message at a position; `known` has each word once."""
-    if not words:
-        return 0.0
+    """Return the worth of a segment in the message at a position.
+
+    Of its `words`, `known` has each once, then those of them that are names or numbers.
+    """
+    every, named = known
     learned = spread.learned
-    plain = [word.worth for word in known if not word.form]
+    plain = [word.worth for word in every if not word.form]
     worth = learned.plain * (1.0 - exp(-sum(plain) / learned.plain))
-    named = [word for word in known if word.form]
     if named:
         worth = _add_named(worth, named, index, learned)
     if segment.question:

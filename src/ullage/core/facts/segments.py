@@ -15,7 +15,7 @@ from itertools import filterfalse, islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ullage.core.facts.answers import list_answers, read_answer
-from ullage.core.facts.patterns import NO_END, BeyondAscii, LatePattern, split_at
+from ullage.core.facts.patterns import NO_END, BeyondAscii, LatePattern, flatten, split_at
 from ullage.core.facts.quoting import Origin, read_message, read_origins, take_shown
 from ullage.core.facts.stamps import find_stamp
 from ullage.core.messages.thoughts import drop_thoughts
@@ -117,6 +117,11 @@ _STOPS: Final = ".!?:;\u3002\uff01\uff1f\u0964"
 _ASKED: Final = LatePattern(r"[?\uff1f\u061f\u037e][\"')\]\u00bb\u201d\u300d*_]*$")
 
 
+def _has_word(text: str) -> bool:
+    """Tell whether `find_words` finds one."""
+    return (_ASCII_WORD if text.isascii() else _WORD).search(text) is not None
+
+
 def find_words(text: str) -> list[str]:
     """Return the words of a text as written; of scripts without spaces, pairs of characters."""
     if text.isascii():
@@ -149,6 +154,10 @@ class WordTable(dict[str, str]):
     It has the word in each piece between two spaces, so that a piece is looked at once.
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._lower = _LowerWords(self)
+
     def __missing__(self, piece: str) -> str:
         word = piece.strip(_JOINTS)
         self[piece] = word = word if word == piece else self[word]
@@ -176,13 +185,24 @@ class WordTable(dict[str, str]):
 
     def fold_all(self, words: Iterable[str]) -> list[str]:
         """Return words without their case, in their order."""
-        lower = list(map(str.casefold, words))
-        return list(map(self.setdefault, lower, lower))
+        return list(map(self._lower.__getitem__, words))
 
     def _collect_pieces(self, text: str) -> set[str]:
         found = set(map(self.__getitem__, text.split()))
         found.discard("")
         return found
+
+
+class _LowerWords(dict[str, str]):
+    """Words without their case, each one object that stands in a table."""
+
+    def __init__(self, table: WordTable) -> None:
+        self._table = table
+
+    def __missing__(self, word: str) -> str:
+        lower = word.casefold()
+        self[word] = lower = self._table.setdefault(lower, lower)
+        return lower
 
 
 def cut_message(message: Message) -> Sequence[Segment]:
@@ -271,9 +291,9 @@ def cut_result(text: str) -> Iterator[Segment]:
 def _cut_data(text: str) -> Iterator[str]:
     """Yield the lines of what a tool returned that have a word."""
     for line in _shorten(text, TOOL_MOST).splitlines():
-        bare = " ".join(line.split())
+        bare = flatten(line)
         for told in [bare] if len(bare) <= LINE_MOST else _split_line(bare, "typed"):
-            if not told.startswith(MARKED) and _WORD.search(told) is not None:
+            if not told.startswith(MARKED) and _has_word(told):
                 yield told
 
 
@@ -404,7 +424,7 @@ def _read_lines(lines: Iterable[TextLine]) -> Iterator[tuple[str, Origin]]:
     held = ""
     whence: Origin = "typed"
     for line, origin in lines:
-        bare = " ".join(line.split())
+        bare = flatten(line)
         data = origin == "quoted" or bool(bare and _is_data(line))
         if held and (data or origin != whence or not bare or not _goes_on(held, line)):
             yield held, whence
@@ -438,7 +458,7 @@ def _split_line(line: str, origin: Origin) -> Iterator[str]:
     held = ""
     for found in split_at(_ENDS, line):
         sentence = found.strip()
-        if _WORD.search(sentence) is None:
+        if not _has_word(sentence):
             continue
         fits = held and len(held) + len(sentence) < LONGEST
         if fits and _is_dependent(sentence) and not _ASKED.search(sentence):

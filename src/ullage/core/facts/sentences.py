@@ -15,7 +15,7 @@ from typing import Final, Literal, NamedTuple
 
 from ullage.core.facts import cues
 from ullage.core.facts.grading import find_worth
-from ullage.core.facts.patterns import NO_END, LatePattern, has_digit, split_at
+from ullage.core.facts.patterns import NO_END, LatePattern, flatten, has_digit, split_at
 
 Kind = Literal["rule", "lift", "task", "done", "decision", "failure", "value"]
 Place = Literal["prose", "rules", "tasks", "open", "closed"]
@@ -160,7 +160,7 @@ def _split_item(place: Place, lead: str, item: str) -> Iterator[tuple[Place, str
     if box is None:
         yield from _split(place, lead + item)
         return
-    text = " ".join(item[box.end() :].split())
+    text = flatten(item[box.end() :])
     if 0 < len(text) <= SENTENCE_MOST:
         yield ("open" if box[1] in ("", " ") else "closed"), text
 
@@ -168,7 +168,7 @@ def _split_item(place: Place, lead: str, item: str) -> Iterator[tuple[Place, str
 def _split(place: Place, text: str) -> Iterator[tuple[Place, str]]:
     for found in split_at(_SPLIT, text) if text else ():
         if len(found) <= SENTENCE_MOST:
-            sentence = " ".join(found.split())
+            sentence = flatten(found)
             if len(sentence) > 1:
                 yield place, sentence
 
@@ -368,6 +368,8 @@ def find_strong(sentence: str, *, digit: bool) -> re.Match[str] | None:
     """Return what `STRONG` finds; most sentences have none of its signs."""
     plain = not any(map(sentence.__contains__, ("@", "=", "://")))
     if plain and not digit:
+        if "-" not in sentence and sentence.find(".", 0, -1) < 0:
+            return None
         return _PLAIN.search(sentence) if _BARE.search(sentence) else None
     if SIGNED.search(sentence):
         strong = _PLAIN if plain else STRONG
