@@ -51,7 +51,7 @@ WORTH_JOINED: Final[tuple[tuple[cues.CuePattern, int], ...]] = (
 """The same of cues that are looked for together."""
 
 JOINED: Final = cues.join_cues(*(cue for cue, _ in WORTH_JOINED))
-"""Finds where the first of these is: most sentences have none, and are looked through once."""
+"""Finds where the first of these is: most lines of data have none, and are looked through once."""
 
 WORTH_OF_SCRIPTS: Final[tuple[tuple[BeyondAscii, int], ...]] = (
     (cues.SCRIPTS, 3),
@@ -61,8 +61,12 @@ WORTH_OF_SCRIPTS: Final[tuple[tuple[BeyondAscii, int], ...]] = (
 """The same for sentences with a letter of such a script."""
 
 
-def find_worth(lower: str) -> int:
-    """Return how much in a sentence in small letters speaks for a rule."""
+def find_worth(lower: str, *, data: bool = False) -> int:
+    """Return how much in a sentence in small letters speaks for a rule.
+
+    Of `data` there is much, and little in it: there the cues are looked for together. The pattern
+    for that takes as long to compile as all of them, and is not worth it for what people type.
+    """
     holds = lower.__contains__
     found = [worth for cue, worth, parts in WORTH if any(map(holds, parts)) and cue.search(lower)]
     found += [
@@ -73,12 +77,11 @@ def find_worth(lower: str) -> int:
         found += [worth for cue, worth in WORTH_OPENING if cue.match(lower)]
     if (opens and cues.COMMANDS.match(lower)) or cues.COMMANDS_WITHIN.search(lower):
         found.append(2)
-    joined = JOINED.search(lower)
-    if joined is not None:
-        at = joined.start()
-        found += [worth for cue, worth in WORTH_JOINED if cue.search(lower, at)]
+    joined = not data or JOINED.stands_in(lower)
+    if joined:
+        found += [worth for cue, worth in WORTH_JOINED if cue.search(lower)]
     if not lower.isascii() and max(lower) >= cues.FIRST_SCRIPT:
         found += [worth for cue, worth in WORTH_OF_SCRIPTS if cue.search(lower)]
     if opens and cues.ASKS_ONCE.match(lower) and 3 not in found:
-        found += [] if joined is not None and cues.URGES.search(lower) else [-2]
+        found += [] if joined and cues.URGES.search(lower) else [-2]
     return sum(found)

@@ -31,7 +31,7 @@ from ullage.core.facts.segments import (
     list_texts,
     split_sentences,
 )
-from ullage.core.facts.sentences import grade
+from ullage.core.facts.sentences import grade, grade_data
 from ullage.core.facts.sheet import parse
 from ullage.core.facts.weights import LEARNED
 from ullage.core.messages.transcript import FINDING, asks, summarises
@@ -414,7 +414,7 @@ def gives_orders(text: str, *, used: bool) -> bool:
 
     It would otherwise come back for one word that is said again.
     """
-    return grade(text) > (BEGS if used else BEGS - 1)
+    return grade_data(text) > (BEGS if used else BEGS - 1)
 
 
 def _judge_origin(segment: Segment, sentences: Sequence[str], learned: Weights) -> float:

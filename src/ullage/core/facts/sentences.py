@@ -190,6 +190,12 @@ def grade(sentence: str) -> int:
 
 
 @lru_cache(maxsize=KNOWN)
+def grade_data(line: str) -> int:
+    """Return the same of a line that nobody typed: most have nothing of it."""
+    return find_worth(normalise_sentence(line), data=True)
+
+
+@lru_cache(maxsize=KNOWN)
 def rule(place: Place, sentence: str) -> bool:
     """Tell whether a sentence of the user states a rule: something that outlasts the moment."""
     sentence = drop_speech(sentence)
