@@ -140,13 +140,14 @@ def _judge_text(text: str, *, user: bool) -> Iterator[_Line]:
     """
     label = "" if user else ASSISTANT
     opening = ""
+    valued = user or prose.may_have_value(text)
     told = list(prose.sentences(text))
     series = find_series([sentence for _, sentence in told])
     for place, sentence in told:
         if user and not opening and _OPENS.fullmatch(sentence):
             opening = sentence + " "
             continue
-        judged: Judged | None = prose.judge(place, opening + sentence, user=user)
+        judged: Judged | None = prose.judge(place, opening + sentence, user=user, valued=valued)
         opening = ""
         listed = place in ("open", "closed") or not series or mask_end(sentence) not in series
         if judged is not None and listed:

@@ -524,8 +524,8 @@ def _weigh_segment(
     named = [word for word in known if word.form]
     rare = {word.mark for word in known}
     rare.discard("")
-    # at the head of a sentence a name is no other word
-    rare.difference_update([word.lower for word in named])
+    if named:  # at the head of a sentence a name is no other word
+        rare.difference_update([word.lower for word in named])
     return _weigh_words(segment, words, (known, named), index, spread), frozenset(rare)
 
 
@@ -553,7 +553,7 @@ def _weigh_words(
     """
     every, named = known
     learned = spread.learned
-    plain = [word.worth for word in every if not word.form]
+    plain = [word.worth for word in every if not word.form] if named else [w.worth for w in every]
     worth = learned.plain * (1.0 - exp(-sum(plain) / learned.plain))
     if named:
         worth = _add_named(worth, named, index, learned)

@@ -113,6 +113,9 @@ _DATA: Final = LatePattern(
 _CODE_END: Final = (";", "{", "}", "\\")
 _TELLING: Final = LatePattern(r"\d|[^\W\d_][-./_@:+#][^\W_]|\w\s+[A-Z\u0410-\u042f]")
 _REFERS: Final = LatePattern(r"\b(?:it|them|him|davon|damit|dar\u00fcber|ihn|ihm)\b", re.IGNORECASE)
+_REFERS_SMALL: Final = LatePattern(r"\b(?:it|them|him|davon|damit|ihn|ihm)\b")
+"""The same in small letters of ASCII, where case need not be passed over at each letter."""
+
 _STOPS: Final = ".!?:;\u3002\uff01\uff1f\u0964"
 _ASKED: Final = LatePattern(r"[?\uff1f\u061f\u037e][\"')\]\u00bb\u201d\u300d*_]*$")
 
@@ -464,7 +467,8 @@ def _split_line(line: str, origin: Origin) -> Iterator[str]:
         if fits and _is_dependent(sentence) and not _ASKED.search(sentence):
             held = f"{held} {sentence}"
             continue
-        yield from _cut_long(held)
+        if held:
+            yield from _cut_long(held) if len(held) > LONGEST else (held,)
         held = sentence
     yield from _cut_long(held)
 
@@ -482,13 +486,20 @@ def _cut_long(sentence: str) -> Iterator[str]:
 
 def _is_dependent(sentence: str) -> bool:
     """Tell whether a sentence is short and tells nothing by itself, or speaks of what was named."""
-    if len(sentence) < REFERRING and _REFERS.search(sentence) is not None:
+    if len(sentence) < REFERRING and _refers(sentence):
         return True
     if len(sentence) >= DEPENDENT:
         return False
     if len(sentence) >= DEPENDENT_UNSPACED and _UNSPACED.search(sentence) is not None:
         return False
     return _TELLING.search(sentence) is None
+
+
+def _refers(sentence: str) -> bool:
+    """Tell whether a sentence speaks of what was named before it."""
+    if sentence.isascii():
+        return _REFERS_SMALL.search(sentence.lower()) is not None
+    return _REFERS.search(sentence) is not None
 
 
 def split_sentences(text: str) -> list[str]:

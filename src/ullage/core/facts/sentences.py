@@ -271,6 +271,8 @@ _OTHER_SIGN: Final = LatePattern(r"[@=:-]")
 SIGNED: Final = LatePattern(r"[@=.:-](?:(?<=[@=])|(?<=[.-])[\w-]|(?<=:)//)")
 """One of these signs is in all that `STRONG` finds but for a `HASH`, which has a digit."""
 
+_SIGNS: Final = ("@", "=", "://")
+
 _BARE: Final = LatePattern(
     r"[.-](?:(?<=-)[a-fA-F]{4}-"
     r"|(?<=\.)(?:com|org|net|io|dev|local|internal|cloud|ai|app|de|eu|example|test)\b)"
@@ -281,8 +283,18 @@ _NUMBER: Final = LatePattern(r"(?<![\w/.#-])[$€£#]?\d[\d,._]{0,18}\d%?(?![\w/
 _LARGE: Final = LatePattern(r"(?<![\w/.#-])[$€£#]?\d[\d,._]{1,18}\d%?(?![\w/]|-\w)")
 
 
-def judge(place: Place, sentence: str, *, user: bool) -> Judged | None:
-    """Return what a sentence is, or None for one that need not outlive its message."""
+def may_have_value(text: str) -> bool:
+    """Tell whether a sentence of a text that a model wrote may be kept for a value in it."""
+    if has_digit(text) or any(map(text.__contains__, _SIGNS)):
+        return True
+    return _BARE.search(text) is not None
+
+
+def judge(place: Place, sentence: str, *, user: bool, valued: bool = True) -> Judged | None:
+    """Return what a sentence is, or None for one that need not outlive its message.
+
+    One of a model's that is not `valued` stands in a text without a value.
+    """
     if place == "closed":
         return Judged("done", sentence)
     lower = normalise_sentence(sentence)
@@ -300,7 +312,7 @@ def judge(place: Place, sentence: str, *, user: bool) -> Judged | None:
             return Judged("failure", _short(sentence))
         if cues.DECIDES.search(lower):
             return Judged("decision", sentence)
-    return _value(sentence, lower, user=user, asked=asked)
+    return _value(sentence, lower, user=user, asked=asked) if valued else None
 
 
 @lru_cache(maxsize=KNOWN)
@@ -372,7 +384,7 @@ def _value(sentence: str, lower: str, *, user: bool, asked: bool) -> Judged | No
 
 def find_strong(sentence: str, *, digit: bool) -> re.Match[str] | None:
     """Return what `STRONG` finds; most sentences have none of its signs."""
-    plain = not any(map(sentence.__contains__, ("@", "=", "://")))
+    plain = not any(map(sentence.__contains__, _SIGNS))
     if plain and not digit:
         if "-" not in sentence and sentence.find(".", 0, -1) < 0:
             return None
