@@ -68,7 +68,7 @@ def test_a_pattern_is_compiled_when_it_is_asked_for_first() -> None:
     )
 
 
-ONE_OF: Final = {
+ONE_OF: Final[dict[str, tuple[LatePattern, list[LatePattern]]]] = {
     "joined": (grading.JOINED, [*(cue for cue, _ in grading.WORTH_JOINED), cues.DISTRIBUTES]),
     "opens": (
         cues.OPENS,

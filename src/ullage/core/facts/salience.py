@@ -516,20 +516,36 @@ def _is_worn(text: str, spread: WordSpread) -> bool:
 def _weigh_segment(
     segment: Segment, index: int, spread: WordSpread
 ) -> tuple[float, frozenset[str]]:
-    """Return the worth of a segment and its rare words, names and numbers marked as such."""
+    """Return the worth of a segment in the message at a position, and its rare words.
+
+    Among these, names and numbers are marked as such.
+    """
     words = _list_known(segment, spread)
     if not words:
         return 0.0, _NO_WORDS
-    known = dict.fromkeys(words)
+    learned, known = spread.learned, dict.fromkeys(words)
     named = [word for word in known if word.form]
-    rare = {word.mark for word in known}
-    rare.discard("")
-    if named:  # at the head of a sentence a name is no other word
-        rare.difference_update([word.lower for word in named])
-    return _weigh_words(segment, words, (known, named), index, spread), frozenset(rare)
+    plain = [word.worth for word in known if not word.form]
+    worth = learned.plain * (1.0 - exp(-sum(plain) / learned.plain))
+    if named:
+        worth = _add_named(worth, named, index, learned)
+    if segment.question:
+        worth *= 1.0 - (1.0 - learned.question) * _find_asked(segment)
+    if segment.origin != "quoted":
+        worth *= 1.0 - learned.worn * spread.judge_wear([word.lower for word in words]) ** 2
+    return worth, _list_rare(known, named)
 
 
 _NO_WORDS: Final = frozenset[str]()
+
+
+def _list_rare(known: Iterable[_Word], named: Sequence[_Word]) -> frozenset[str]:
+    """Return the marks of words; at the head of a sentence a name is no other word."""
+    rare = {word.mark for word in known}
+    rare.discard("")
+    if named:
+        rare.difference_update([word.lower for word in named])
+    return frozenset(rare)
 
 
 def _list_known(segment: Segment, spread: WordSpread) -> list[_Word]:
@@ -538,30 +554,6 @@ def _list_known(segment: Segment, spread: WordSpread) -> list[_Word]:
     if len(words) < LEAST_WORDS and not any(map(_has_digit, words)):
         return []
     return spread.words.list_known(words)
-
-
-def _weigh_words(
-    segment: Segment,
-    words: Sequence[_Word],
-    known: tuple[Iterable[_Word], Sequence[_Word]],
-    index: int,
-    spread: WordSpread,
-) -> float:
-    """Return the worth of a segment in the message at a position.
-
-    Of its `words`, `known` has each once, then those of them that are names or numbers.
-    """
-    every, named = known
-    learned = spread.learned
-    plain = [word.worth for word in every if not word.form] if named else [w.worth for w in every]
-    worth = learned.plain * (1.0 - exp(-sum(plain) / learned.plain))
-    if named:
-        worth = _add_named(worth, named, index, learned)
-    if segment.question:
-        worth *= 1.0 - (1.0 - learned.question) * _find_asked(segment)
-    if segment.origin != "quoted":
-        worth *= 1.0 - learned.worn * spread.judge_wear([word.lower for word in words]) ** 2
-    return worth
 
 
 ASKED: Final = " (asked: "
