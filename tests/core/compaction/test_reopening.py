@@ -111,6 +111,15 @@ def test_what_a_person_wrote_beside_a_result_stays() -> None:
     assert [n for n in range(40) if f"Rack {n} was" not in told] == []
 
 
+def test_a_picture_that_a_person_sent_makes_no_room() -> None:
+    history = work(60)
+    picture = {"type": "image_url", "image_url": {"url": "https://cellar.example/barrel.png"}}
+    history.insert(-3, {"role": "user", "content": [picture]})
+    made = compact(history, 0.15)
+    assert any(not text.startswith(PLACEHOLDER) for text in find_results(made))
+    assert history[-4] in list(made.messages)
+
+
 def test_what_a_later_call_made_worthless_stays_cleared() -> None:
     history = work(50)
     for number in range(4):

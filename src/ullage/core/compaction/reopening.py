@@ -38,7 +38,9 @@ def reopen_newest(draft: PlanDraft, before: PlanDraft) -> None:
     if not draft.script.drops or not draft.reserve or draft.silent:
         return
     cleared = _list_cleared(draft, before)
-    bare = [unit for unit in now.units if _is_bare(unit, draft, cleared)]
+    bare = [unit for unit in now.units if _is_bare(unit, draft, cleared)] if cleared else []
+    if not bare:
+        return
     sizes = [sum(now.sizes[unit.start : unit.stop]) for unit in bare]
     starts = {unit.start for unit in free(now) if _only_reads(unit, draft)}
     going = deque(number for number, unit in enumerate(bare) if unit.start in starts)
