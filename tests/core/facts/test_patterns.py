@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ullage.core.facts import cues, grading, sentences
+from ullage.core.facts import cues, grading, segments, sentences
 from ullage.core.facts.patterns import (
     BeyondAscii,
     LatePattern,
+    flatten,
     group_branches,
     has_digit,
     split_at,
@@ -55,6 +56,26 @@ def test_a_text_is_cut_behind_its_marks() -> None:
     assert split_at(ends, "") == [""]
 
 
+@pytest.mark.parametrize("ends", [segments._ENDS, sentences._SPLIT])
+@given(text=st.text(alphabet="aB1.!? \n\"')]", max_size=16))
+def test_a_text_without_a_mark_within_is_cut_as_any_other(ends: LatePattern, text: str) -> None:
+    beyond = "\u00e9" + text  # is looked through, and begins no other sentence
+    first, *rest = split_at(ends, beyond)
+    assert split_at(ends, "e" + text) == ["e" + first[1:], *rest]
+
+
+@given(text=st.text(alphabet="ab \t\n\x1f\u00a0\u2003\u3000", max_size=12) | st.text(max_size=12))
+def test_white_space_is_single_blanks(text: str) -> None:
+    assert flatten(text) == " ".join(text.split())
+
+
+@given(data=st.data())
+def test_a_line_of_data_is_graded_as_any_other(data: st.DataObject) -> None:
+    cue = data.draw(st.sampled_from([cue for cue, _ in grading.WORTH_JOINED]))
+    text = data.draw(st.from_regex(cue.pattern) | st.text(max_size=12)).lower()
+    assert grading.find_worth(text, data=True) == grading.find_worth(text)
+
+
 def test_a_pattern_is_compiled_when_it_is_asked_for_first() -> None:
     broken = LatePattern("(")
     with pytest.raises(re.error):
@@ -95,6 +116,7 @@ def test_what_is_looked_for_first_is_in_all_that_is_found(name: str, data: st.Da
 
 PARTS = [
     *((pattern, parts) for pattern, _, parts in grading.WORTH),
+    *((pattern, parts) for pattern, _, parts in grading.WORTH_AT_HEAD),
     (cues.NAMES, cues.NAMING),
 ]
 
