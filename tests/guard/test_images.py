@@ -105,10 +105,17 @@ BLOCK = 100
 """Tokens of words that a block in their place would not make fewer."""
 
 SAME = [(561, 785), (981, 1065)]
+UNEVEN = [
+    *[(333, [(167, 786), (886, 1235)]), (1, [(28, 28), (235, 1340)]), (335, [])],
+    *[(8, [(219, 236), (399, 1175)]), (1, [(28, 28), (841, 897)]), (1, []), (187, [])],
+    *[(103, [(263, 902), (470, 941)]), (227, []), (332, []), (218, [(126, 564), (841, 897)])],
+]
+"""A small image beside a large one: their mean was taken for what the large one takes at most."""
 
 
 @settings(max_examples=60, deadline=None)
 @example(name="qwen", window=4_096, ratio=1.0, turns=[(1, SAME), (1, []), (1, []), (1, SAME)])
+@example(name="qwen", window=4_096, ratio=1.3133, turns=UNEVEN)
 @given(
     name=st.sampled_from(sorted(MODELS)),
     window=st.sampled_from([4_096, 8_192, 32_768]),

@@ -2,7 +2,8 @@
 
 A report tells what all images took that came since the one before: what is left of it when the text
 is counted. It is kept as one value an image and an upper edge, in the counter's own tokens, beside
-the largest area it was seen for; a larger image takes at most as much more as its area is larger.
+the area it was seen for: the mean of a report's images, as the value is, and the largest of all
+reports. A larger image takes at most as much more as its area is larger.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ STEP: Final = 16
 
 
 class SeenImage(NamedTuple):
-    """What an image took: best value and upper edge in counter tokens, largest area in pixels.
+    """What an image took: best value and upper edge in counter tokens, their area in pixels.
 
     `seen` is how many reports agreed, at most `AGREED`.
     """
@@ -102,7 +103,8 @@ def read_image(
     left = reported - (count.tokens - scale.best * best)
     of = len(sizes) * scale.best
     most = _round(spare / of)
-    seen = SeenImage(min(_round(left / of), most), most, max(area for area, _ in sizes))
+    area = ceil(sum(area for area, _ in sizes) / len(sizes))
+    seen = SeenImage(min(_round(left / of), most), most, area)
     return seen if seen.is_sane else None
 
 
