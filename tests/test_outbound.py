@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
+import uvloop
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.proxy.sockets import Behind, answered
 from ullage.config.serving import Serve, Upstream
-from ullage.proxy.upstream import AiohttpSender, Sent, Unreached
+from ullage.proxy.upstream import AiohttpSender, Sent, Stalled, Unreached
 from ullage.transport import HttpRequest, Transport, find_proxy
 
 AWAY = "http://models.example:8080/v1/models"
+PATIENCE_S = 5
 
 
 def probe(url: str) -> int:
@@ -149,11 +155,16 @@ class _Quiet(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None: ...
 
 
+def _secure(file: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file)
+    return context
+
+
 @pytest.fixture
 def secure(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     file = _certify(tmp_path)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(file)
+    context = _secure(file)
     server = HTTPServer(("127.0.0.1", 0), _Quiet)
     server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
@@ -172,3 +183,69 @@ def test_a_server_of_an_unknown_authority_is_reached_where_the_environment_names
     assert ask(url) == 0
     monkeypatch.setenv("SSL_CERT_FILE", str(file))
     assert ask(url) == 200
+
+
+# --- the end of the client ------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop])
+def finish(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, int]], int]:
+    """Run some work to its end, and its event loop with it."""
+
+    def run(work: Coroutine[Any, Any, int]) -> int:
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            return runner.run(work)
+
+    return run
+
+
+async def _post(url: str, body: bytes, first_byte_s: float = 10) -> int:
+    sender = AiohttpSender(Serve((Upstream("u", "http://h/v1"),), first_byte_s=first_byte_s))
+    try:
+        response = await sender.send(Sent("POST", url, (), body))
+        await response.aclose()
+    finally:
+        await sender.aclose()
+    return response.status
+
+
+def _is_closed(line: socket.socket) -> bool:
+    """Tell whether the other side has closed a connection, after all that it had sent."""
+    line.settimeout(PATIENCE_S)
+    with suppress(ConnectionResetError):
+        while line.recv(1 << 20):
+            pass
+    return True
+
+
+def test_a_server_that_is_slow_to_say_farewell_holds_no_connection_open(
+    finish, monkeypatch, tmp_path
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(_certify(tmp_path)))
+    context = _secure(tmp_path / "localhost.pem")
+
+    def answer_and_wait(listening: socket.socket) -> socket.socket:
+        line = context.wrap_socket(listening.accept()[0], server_side=True)
+        line.recv(65_536)
+        line.sendall(b"HTTP/1.0 200 OK\r\ncontent-length: 0\r\n\r\n")
+        return socket.socket(fileno=line.detach())
+
+    with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as pool:
+        listening.settimeout(PATIENCE_S)
+        answering = pool.submit(answer_and_wait, listening)
+        url = f"https://localhost:{listening.getsockname()[1]}/v1/models"
+        assert finish(_post(url, b"{}")) == 200
+        with answering.result() as line:
+            assert _is_closed(line)
+
+
+@pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")  # it is large on purpose
+def test_a_server_that_reads_nothing_holds_no_connection_open(finish) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(PATIENCE_S)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1/models"
+        with pytest.raises(Stalled):
+            finish(_post(url, b"x" * (16 << 20), first_byte_s=0.2))
+        with listening.accept()[0] as line:
+            assert _is_closed(line)

@@ -38,6 +38,9 @@ TRIED: Final = ("3.13.", "3.14.")
 """Versions of aiohttp to whose connections small requests are written: what that takes is little
 documented. With any other one all requests go by its session."""
 
+CLOSED_S: Final = 1.0
+"""How long to wait for sockets that are closed at once: a turn of the event loop or two."""
+
 SWITCHED: Final = 101
 """The status of an answer that is of another protocol: the last of those that announce one."""
 
@@ -122,12 +125,13 @@ class AiohttpSender:
         self._tls: ssl.SSLContext | None = None
         self._places: dict[str, _Place] = {}
         self._knows_way = aiohttp.__version__.startswith(TRIED)
+        connector = _Connector if self._knows_way else aiohttp.TCPConnector
         self._session = aiohttp.ClientSession(
             read_bufsize=WAITING,
             auto_decompress=False,
             trust_env=False,
             cookie_jar=aiohttp.DummyCookieJar(),
-            connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=30),
+            connector=connector(limit=0, ttl_dns_cache=30),
             timeout=timeout,
             skip_auto_headers=("Accept", "Accept-Encoding", "User-Agent", "Content-Type"),
         )
@@ -238,6 +242,46 @@ class AiohttpSender:
     async def aclose(self) -> None:
         """Close all connections."""
         await self._session.close()
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Knows every connection until its socket is closed.
+
+    The library forgets one that is to end: where TLS waits for the other side's farewell, or bytes
+    wait to be sent, its socket would stay open behind the end of the event loop.
+    """
+
+    def __init__(self, *, limit: int, ttl_dns_cache: int) -> None:
+        super().__init__(limit=limit, ttl_dns_cache=ttl_dns_cache)
+        self._open: dict[asyncio.Future[None], asyncio.Transport] = {}
+
+    async def connect(
+        self,
+        req: aiohttp.ClientRequest,
+        traces: list[Any],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - the library's
+    ) -> aiohttp.connector.Connection:
+        """Return a connection, one of those that are kept or a new one."""
+        connection = await super().connect(req, traces, timeout)
+        protocol, transport = connection.protocol, connection.transport
+        closed = None if protocol is None else protocol.closed
+        if closed is not None and transport is not None and closed not in self._open:
+            self._open[closed] = transport
+            closed.add_done_callback(self._forget)
+        return connection
+
+    def _forget(self, closed: asyncio.Future[None]) -> None:
+        del self._open[closed]
+        if not closed.cancelled():
+            closed.exception()  # else asyncio reports that nobody asked for it
+
+    async def close(self, *, abort_ssl: bool = True) -> None:
+        """Close all connections, also those that are ending; return when their sockets are."""
+        for transport in self._open.values():
+            transport.abort()
+        if self._open:
+            await asyncio.wait(self._open, timeout=CLOSED_S)
+        await super().close(abort_ssl=abort_ssl)
 
 
 @dataclass(frozen=True, slots=True)
