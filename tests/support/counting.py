@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 WORD: Final = re.compile(r"\w{1,8}|[^\w\s]|\s{2,}")
@@ -26,8 +27,13 @@ class WordCounter:
     def count(self, text: str) -> int:
         """Return the number of tokens; any string will do."""
         self.seen.append(text)
-        return sum(1 for _ in WORD.finditer(text))
+        return _count(text)
 
     def count_many(self, texts: Sequence[str]) -> list[int]:
         """Return the number of tokens of each text."""
         return [self.count(text) for text in texts]
+
+
+@lru_cache(maxsize=4_096)  # much of what the laws took was to count the same texts again
+def _count(text: str) -> int:
+    return len(WORD.findall(text))
