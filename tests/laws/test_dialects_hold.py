@@ -85,32 +85,44 @@ def test_the_laws_are_held_to_in_every_dialect_but_chat_which_has_its_own_file()
 
 @EACH
 @given(data=st.data())
-def test_the_strategies_are_lawful_by_both_judges(dialect: Dialect, data: st.DataObject) -> None:
+def test_the_strategies_are_lawful_by_both_judges_and_repair_leaves_them_alone(
+    dialect: Dialect, data: st.DataObject
+) -> None:
     history = data.draw(dialect.histories())
     assert dialect.faults(history) == []
     ullage.validate(history, dialect=dialect.name)
     dialect.accepted.validate_python(history)
+    mended = ullage.repair(history, dialect.name)
+    assert mended.repairs == ()
+    assert all(a is b for a, b in zip(mended.messages, history, strict=True))
 
 
 @EACH
 @given(data=st.data())
-def test_law_1_every_result_is_lawful_and_taken_by_the_sdk(
-    dialect: Dialect, data: st.DataObject
-) -> None:
+def test_laws_1_to_5_and_7_hold_for_a_compaction(dialect: Dialect, data: st.DataObject) -> None:
     history, ratio, options = job(dialect, data)
+    before = copy.deepcopy(history)
     made = compacted(dialect, history, ratio, **options)
+    assert history == before
+    check_law_1(dialect, made)
+    check_laws_2_and_3(dialect, history, made, ratio)
+    check_law_4(history, made.messages)
+    check_law_5(history, made)
+    again = compacted(dialect, before, ratio, runtime=ullage.Runtime(), **options).messages
+    assert json.dumps(made.messages) == json.dumps(again), "law 7: not the same bytes again"
+
+
+def check_law_1(dialect: Dialect, made: ullage.Compaction) -> None:
+    """Judge that a result is lawful, and taken by the SDK."""
     assert made.reason != "law_broken", made.violations
     assert dialect.faults(made.messages) == []
     dialect.accepted.validate_python(made.messages)
 
 
-@EACH
-@given(data=st.data())
-def test_laws_2_and_3_a_change_is_smaller_and_reached_means_within_the_target(
-    dialect: Dialect, data: st.DataObject
+def check_laws_2_and_3(
+    dialect: Dialect, history: list[Any], made: ullage.Compaction, ratio: float
 ) -> None:
-    history, ratio, options = job(dialect, data)
-    made = compacted(dialect, history, ratio, **options)
+    """Judge that a change is smaller, and that reached means within the target."""
     target = max(int(made.before.high * ratio), 1)
     after = ullage.count(made.messages, model="gpt-4o", dialect=dialect.name).high
     assert after == made.after.high
@@ -123,13 +135,8 @@ def test_laws_2_and_3_a_change_is_smaller_and_reached_means_within_the_target(
     assert after <= target if made.reached else made.reason in missed
 
 
-@EACH
-@given(data=st.data())
-def test_law_4_operator_text_task_and_request_survive(
-    dialect: Dialect, data: st.DataObject
-) -> None:
-    history, ratio, options = job(dialect, data)
-    made = compacted(dialect, history, ratio, **options).messages
+def check_law_4(history: list[Any], made: list[Any]) -> None:
+    """Judge that operator text, task and request survive."""
     assert judge.operators(made) == judge.operators(history), "operator text changed"
     turns = [m for m in history if judge.speaks(m)]
     kept = {id(m) for m in made}
@@ -140,6 +147,14 @@ def test_law_4_operator_text_task_and_request_survive(
         assert first is turns[0] or judge.said_by(turns[0])[:8] in judge.said_by(first)
 
 
+def check_law_5(history: list[Any], made: ullage.Compaction) -> None:
+    """Judge that messages which no edit touches are the same objects."""
+    edited = (ullage.edits.Drop, ullage.edits.Clear)
+    touched = {e.message for e in made.edits if isinstance(e, edited)}
+    kept = {id(m) for m in made.messages}
+    assert all(id(m) in kept for i, m in enumerate(history) if i not in touched)
+
+
 @EACH
 @given(data=st.data())
 def test_law_4_declared_pins_survive(dialect: Dialect, data: st.DataObject) -> None:
@@ -148,21 +163,6 @@ def test_law_4_declared_pins_survive(dialect: Dialect, data: st.DataObject) -> N
     made = compacted(dialect, history, ratio, pins=pins, **options)
     kept = {id(m) for m in made.messages}
     assert all(id(history[i]) in kept for i in pins[1:])
-
-
-@EACH
-@given(data=st.data())
-def test_law_5_untouched_messages_are_the_same_objects(
-    dialect: Dialect, data: st.DataObject
-) -> None:
-    history, ratio, options = job(dialect, data)
-    before = copy.deepcopy(history)
-    made = compacted(dialect, history, ratio, **options)
-    edited = (ullage.edits.Drop, ullage.edits.Clear)
-    touched = {e.message for e in made.edits if isinstance(e, edited)}
-    kept = {id(m) for m in made.messages}
-    assert all(id(m) in kept for i, m in enumerate(history) if i not in touched)
-    assert history == before
 
 
 @EACH
@@ -179,17 +179,9 @@ def test_law_6_compacting_again_changes_nothing(dialect: Dialect, data: st.DataO
 
 @EACH
 @given(data=st.data())
-def test_law_7_the_same_input_gives_the_same_bytes(dialect: Dialect, data: st.DataObject) -> None:
-    history, ratio, options = job(dialect, data)
-    one = compacted(dialect, history, ratio, **options).messages
-    again = copy.deepcopy(history)
-    two = compacted(dialect, again, ratio, runtime=ullage.Runtime(), **options).messages
-    assert json.dumps(one) == json.dumps(two)
-
-
-@EACH
-@given(data=st.data())
-def test_repair_mends_every_broken_history_and_once(dialect: Dialect, data: st.DataObject) -> None:
+def test_repair_mends_every_broken_history_once_and_changes_only_what_it_names(
+    dialect: Dialect, data: st.DataObject
+) -> None:
     history = data.draw(dialect.broken())
     before = copy.deepcopy(history)
     mended = ullage.repair(history, dialect.name)
@@ -199,14 +191,11 @@ def test_repair_mends_every_broken_history_and_once(dialect: Dialect, data: st.D
     assert bool(mended.repairs) == bool(dialect.faults(history))
     again = ullage.repair(mended.messages, dialect.name)
     assert (again.repairs, again.messages) == ((), mended.messages)
+    check_what_changed(history, mended)
 
 
-@EACH
-@given(data=st.data())
-def test_repair_changes_only_what_it_names(dialect: Dialect, data: st.DataObject) -> None:
-    """Messages that no fault is at, nor the response or results of one, stay and in order."""
-    history = data.draw(dialect.broken())
-    mended = ullage.repair(history, dialect.name)
+def check_what_changed(history: list[Any], mended: ullage.Repair) -> None:
+    """Judge that messages without a fault, nor beside one, are there and in order."""
     assert len(mended.origin) == len(mended.messages)
     places = [old for old in mended.origin if old is not None]
     assert len(set(places)) == len(places)
@@ -227,15 +216,6 @@ def test_a_broken_history_is_lawful_after_compaction(dialect: Dialect, data: st.
     made = compacted(dialect, history, data.draw(RATIOS))
     assert made.reason != "law_broken", made.violations
     assert dialect.faults(made.messages) == []
-
-
-@EACH
-@given(data=st.data())
-def test_repair_leaves_a_lawful_history_alone(dialect: Dialect, data: st.DataObject) -> None:
-    history = data.draw(dialect.histories())
-    mended = ullage.repair(history, dialect.name)
-    assert mended.repairs == ()
-    assert all(a is b for a, b in zip(mended.messages, history, strict=True))
 
 
 @EACH

@@ -183,7 +183,7 @@ def law_8() -> None:
     parts = [[*part, *_steps(n), *chains_hold.padding(n)] for n, part in enumerate(PARTS)]
     for ratio in (0.9, 0.4):
         plans = [replace(PLAN, ratio=ratio)] * 3
-        chains_hold.read_back(CHAT, parts, plans)
+        chains_hold.check_law_8(CHAT, chains_hold.chained(CHAT, parts, plans))
 
 
 def _steps(part: int) -> list[dict[str, Any]]:
