@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from ullage.cli.main import COMMANDS
+from ullage.cli.main import COMMANDS, main
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
@@ -51,11 +51,15 @@ def test_the_command_alone_prints_a_grouped_help_with_five_examples() -> None:
         (["run", "--", "hi", "--store", "x"], "no option stands behind --"),
     ],
 )
-def test_a_wrong_word_is_answered_with_the_nearest_one(words: list[str], said: str) -> None:
-    done = run(*words)
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert "usage: ullage" in done.stderr
+def test_a_wrong_word_is_answered_with_the_nearest_one(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    told = capsys.readouterr().err
+    assert said in told
+    assert "usage: ullage" in told
 
 
 @pytest.mark.parametrize(

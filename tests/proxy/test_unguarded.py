@@ -40,9 +40,9 @@ HUGE = b'{"model": "m", "messages": [{"role": "user", "content": "hi"}], "seed":
 LOST = "ullage_unguarded_requests_total"
 
 
-def odd(message: Any) -> bytes:
+def odd(message: Any, model: str = "m") -> bytes:
     """Return a request far over a window of 4,096 tokens with one odd message."""
-    body = conversation("openai_chat", 40, stream=False)
+    body = conversation("openai_chat", 40, stream=False, model=model)
     body["messages"].insert(1, message)
     return json.dumps(body).encode()
 
@@ -51,18 +51,16 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
 
 
-@pytest.mark.parametrize("large", [False, True], ids=["here", "in a worker"])
 @pytest.mark.parametrize("kind", ODD)
 def test_a_history_that_cannot_be_read_goes_out_as_it_came_and_all_are_told(
-    kind: str, large: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     message, fault = ODD[kind]
     raw = odd(message)
-    monkeypatch.setattr(exchange, "LARGE", 0 if large else 10**9)
     caplog.set_level(logging.INFO)
     with (
         FaultServer({CHAT: of_json(WHOLE["openai_chat"])}) as upstream,
-        proxied(upstream.root_url, workers=int(large)) as proxy,
+        proxied(upstream.root_url) as proxy,
     ):
         got = [proxy.post(CHAT, raw) for _ in range(2)]
         assert proxy.shown(LOST, model="m", reason="malformed_history") == 2
@@ -73,6 +71,31 @@ def test_a_history_that_cannot_be_read_goes_out_as_it_came_and_all_are_told(
     assert fault in warning
     assert "the model 'm' at main goes out unguarded" in warning
     assert caplog.text.count("unguarded (malformed_history)") == 2
+    assert SECRET not in caplog.text
+    assert WORD not in caplog.text
+
+
+def test_a_worker_tells_the_same_of_histories_that_cannot_be_read(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange, "LARGE", 0)
+    caplog.set_level(logging.INFO)
+    sent = [odd(message, f"m{n}") for n, (message, _) in enumerate(ODD.values()) for _ in range(2)]
+    with (
+        FaultServer({CHAT: of_json(WHOLE["openai_chat"])}) as upstream,
+        proxied(upstream.root_url, workers=1) as proxy,
+    ):
+        got = [proxy.post(CHAT, raw) for raw in sent]
+        for n in range(len(ODD)):
+            assert proxy.shown(LOST, model=f"m{n}", reason="malformed_history") == 2
+        assert proxy.shown("ullage_guard_faults_total") == 0
+    told = [answer.headers["x-ullage-unguarded"] for answer in got]
+    assert told == ["malformed_history"] * len(sent)
+    assert [request.body for request in asked(upstream)] == sent
+    for n, ((_, fault), warning) in enumerate(zip(ODD.values(), warned(caplog), strict=True)):
+        assert fault in warning
+        assert f"the model 'm{n}' at main goes out unguarded" in warning
+    assert caplog.text.count("unguarded (malformed_history)") == len(sent)
     assert SECRET not in caplog.text
     assert WORD not in caplog.text
 

@@ -103,7 +103,7 @@ def test_whatever_a_history_opens_with_only_what_is_new_is_read(opening: list[An
 
 
 def test_a_long_history_is_still_known_after_short_ones():
-    read, long = Reader(100_000_000), chat(20_000)
+    read, long = Reader(100_000_000), chat(2_000)
     read(long)
     for number in range(MOST_READINGS - 1):
         assert read(chat(2, f"title {number}")) == [0, 1]
