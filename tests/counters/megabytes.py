@@ -8,6 +8,7 @@ all other classes, text is generated from a seed.
 from __future__ import annotations
 
 import json
+import os
 import random
 import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
@@ -80,14 +81,15 @@ def _files(kind: str, rng: random.Random) -> Iterator[str]:
 @cache
 def _library() -> list[Path]:
     """Return the files of the standard library and of the packages, in the order of their names."""
-    roots = {Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib")}
-    found = {
-        (str(path.relative_to(root)), path)
-        for root in roots
-        for path in root.rglob("*")
-        if path.is_file() and "site-packages" not in path.relative_to(root).parts
-    }
-    return [path for _, path in sorted(found)]
+    endings = tuple(ending for some in _SUFFIXES.values() for ending in some)
+    found = set()
+    for root in {Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib")}:
+        for folder, folders, names in os.walk(root):
+            folders[:] = [name for name in folders if name != "site-packages"]
+            found |= {(folder, name, root) for name in names if name.endswith(endings)}
+    paths = [(Path(folder, name), root) for folder, name, root in found]
+    named = sorted((str(path.relative_to(root)), path) for path, root in paths if path.is_file())
+    return [path for _, path in named]
 
 
 def _passages(kind: str, rng: random.Random, size: int) -> str:
