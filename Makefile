@@ -137,9 +137,9 @@ nightly: setup ## every property with SEEDS=50 drawn seeds; what fails names its
 	@echo "== nightly"
 	@failed=; for run in $$(seq $(SEEDS)); do \
 		seed=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' '); echo "== run $$run, seed $$seed"; \
-		$(PYTEST) --hypothesis-profile=short --hypothesis-seed=$$seed $(SPREAD) \
+		$(PYTEST) --hypothesis-profile=drawn --hypothesis-seed=$$seed $(SPREAD) \
 			-m "hypothesis and not long" $(ARGS) || failed="$$failed $$seed"; \
-	done; test -z "$$failed" || { echo "failed: make test SEED=... with$$failed" >&2; exit 1; }
+	done; test -z "$$failed" || { echo "failed: make test ARGS=--hypothesis-profile=drawn SEED=... with$$failed" >&2; exit 1; }
 
 # ── the gates, one by one ───────────────────────────────────────────────────────────────────────
 
