@@ -1,11 +1,13 @@
 """Fixtures for the whole suite."""
 
+import asyncio
 import gc
 import os
 import shutil
 import signal
 import ssl
 import sys
+from asyncio.selector_events import BaseSelectorEventLoop
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -107,6 +109,30 @@ def roots_read_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(httpcore2, "default_ssl_context", get)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_loop_leaves_connections() -> Iterator[None]:
+    """Fail whoever ends an event loop with a connection open.
+
+    The collector of garbage would find it later, by chance and in another test.
+    """
+    close = BaseSelectorEventLoop.close
+
+    def check_and_close(loop: BaseSelectorEventLoop) -> None:
+        known: list[asyncio.BaseTransport] = [*getattr(loop, "_transports", {}).values()]
+        left = [transport for transport in known if _is_open(transport)]
+        close(loop)
+        assert not left, f"an event loop has ended with open connections: {left}"
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BaseSelectorEventLoop, "close", check_and_close)
+        yield
+
+
+def _is_open(transport: asyncio.BaseTransport) -> bool:
+    socket = transport.get_extra_info("socket")
+    return socket is not None and socket.fileno() >= 0
 
 
 @pytest.fixture(autouse=True)
