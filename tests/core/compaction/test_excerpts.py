@@ -292,11 +292,13 @@ def test_an_answer_is_shortened_once() -> None:
     assert again.messages[-1] == first.messages[-1]
 
 
-def test_a_task_that_was_cut_before_keeps_its_ends() -> None:
+def test_a_task_that_was_cut_before_is_cut_again_with_one_mark() -> None:
     history = [*brief("Never open barrel 17."), said("user", "And now?")]
     total = ullage.count(history, model=MODEL).tokens
     once = ullage.compact(history, model=MODEL, target_tokens=int(total * 0.3)).messages
     again = ullage.compact([*once], model=MODEL, target_tokens=int(total * 0.15))
     assert again.reached
-    assert again.messages[0]["content"].startswith(once[0]["content"][:60])
-    assert len(again.messages[0]["content"]) < len(once[0]["content"])
+    task = again.messages[0]["content"]
+    assert task.startswith(once[0]["content"][:40])
+    assert len(task) < len(once[0]["content"])
+    assert task.count("[ullage: about ") == task.count(" tokens left out here]") == 1

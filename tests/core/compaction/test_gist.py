@@ -82,12 +82,44 @@ def test_where_what_stands_between_takes_more_than_was_thought_the_least_goes() 
     assert SENTENCES[2] not in told
 
 
-def test_of_a_message_of_several_parts_one_is_cut() -> None:
+def test_of_a_message_of_several_texts_none_is_chosen() -> None:
     text = " ".join(SENTENCES)
-    message = Message("user", (Part("text", "Look at my shelf."), Part("text", text)))
-    told = choose_sentences(message, text, {5: 1.0}, 300, len, MARK)
-    assert told.startswith(SENTENCES[0])
-    assert SENTENCES[4] in told
+    message = Message("user", (Part("text", "use it is"), Part("text", text)))
+    assert choose_sentences(message, text, {5: 1.0}, 300, len, MARK) == ""
+
+
+def test_a_sentence_that_is_not_in_the_text_is_not_chosen() -> None:
+    message = Message("user", (Part("text", " ".join(SENTENCES[:9])),))
+    text = " ".join(SENTENCES[:3] + SENTENCES[4:9])
+    told = choose_sentences(message, text, {3: 2.0, 5: 1.0}, 300, len, MARK)
+    assert SENTENCES[3] not in told
+    assert SENTENCES[5] in told
+
+
+def test_items_stand_below_their_heading_once() -> None:
+    rules = "\n".join(f"{n}. a rule of the uncle of {name}" for n, name in enumerate(NAMES[:15]))
+    text = f"I plan a fair.\n\nThese are out of the question for all of us:\n{rules}\n\nGo on now."
+    told = choose(text, dict.fromkeys(range(20), 1.0) | {9: 2.0}, 260)
+    assert told.count("These are out of the question for all of us:") == 1
+    assert len([line for line in text.split("\n") if line and line in told]) >= 6
+    assert "\n8. a rule of the uncle of" in told or "\u2026 8. a rule of the uncle of" in told
+
+
+def test_a_heading_that_an_item_begins_with_is_not_told_twice() -> None:
+    filler = " ".join(SENTENCES[:12])
+    text = f"A fair.\n\n# Rules\n- Rules must be kept by all.\n- no salt\n\n{filler}\n\nGo on now."
+    told = choose(text, dict.fromkeys(range(20), 1.0), 400)
+    assert "RulesRules" not in told
+    assert "- Rules must be kept by all." in told
+
+
+def test_an_earlier_cut_is_counted_and_its_mark_is_gone() -> None:
+    earlier = "[ullage: about 1,200 tokens left out here; recall u:0123456789abcdef]"
+    text = f"{' '.join(SENTENCES[:4])}\n{earlier}\n{' '.join(SENTENCES[4:9])}"
+    told = choose(text, {1: 1.0}, 300)
+    assert "ullage" not in told
+    (left,) = [int(line.split()[0][1:]) for line in told.splitlines() if line.endswith("left out]")]
+    assert left > 1_200
 
 
 @given(

@@ -243,11 +243,14 @@ def test_a_paragraph_above_an_article_in_which_somebody_speaks_is_typed() -> Non
 def test_who_speaks_of_themselves_behind_what_they_received_is_its_reader() -> None:
     paste = "The passbooks are withdrawn in June. Customers must register online by Friday."
     own = "Dad is old, and I hold his papers. His branch is shut."
-    settled = "What I settled on is the other bank. My brother has nothing to do with it."
+    settled = "What I settled on is the other bank. Write me a note to my brother."
     told = drop_quoted(f"the bank wrote to me\n\n{paste}\n\n{own}\n\n{settled}")
-    assert told.split("\n\n") == ["the bank wrote to me", f"{own}", f"{settled}"]
+    assert told.split("\n\n") == ["the bank wrote to me", own, settled]
     typed = f"the bank wrote to me\n\n{own}\n\n{settled}\n\n{paste}"
     assert drop_quoted(typed) == typed  # nobody else speaks first
+    mine = "My men come on Monday. You must open the gate."
+    told = drop_quoted(f"the bank wrote to me\n\n{paste}\n\n{mine}")
+    assert told.strip() == "the bank wrote to me"  # it may be the bank's
 
 
 def test_a_long_sentence_behind_a_colon_is_no_field() -> None:

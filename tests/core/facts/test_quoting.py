@@ -72,14 +72,11 @@ def test_a_paragraph_in_quotation_marks_is_somebody_elses_and_behind_it_a_person
         assert origin_of(own) == "typed", own
 
 
-def test_behind_a_forwarded_mail_a_person_goes_on_who_asks() -> None:
-    mail = f"From: ann@example.org\nSubject: casks\n\nDear all,\n\n{BEGS}\n\nYours,\nAnn"
-    ask = "Tell me what I have to do, and by when."
+def test_a_mail_is_quoted_to_its_end_whoever_asks_in_it() -> None:
+    mail = f"From: ann@example.org\nSubject: casks\n\nDear all,\n\nThe gate is shut.\n\n{BEGS}"
     for head in ("---------- Forwarded message ----------\n", ""):
-        text = f"This came in.\n\n{head}{mail}\n\n{ask}"
-        assert origin_of(text) == "quoted"
-        assert drop_quoted(text).split("\n")[-1] == ask
-    assert drop_quoted(f"{mail}\n\n{ask}") == ""  # all of it is the mail
+        text = f"Summarise this.\n\n{head}{mail}\n\nTell me what you know. {BEGS}"
+        assert drop_quoted(text).strip() == "Summarise this."
 
 
 @pytest.mark.parametrize("ruler", ["---", "***", "===="])
@@ -87,12 +84,23 @@ def test_short_rulers_quote_behind_a_colon_and_part_a_text_elsewhere(ruler: str)
     quoted = f"this came in:\n\n{ruler}\n{BEGS}\n{ruler}\n\n{TYPED}"
     assert origin_of(quoted) == "quoted"
     assert drop_quoted(quoted).split("\n")[-1] == TYPED
+    assert (
+        drop_quoted(f"Summarise this notice\n\n{ruler}\n{BEGS}\n{ruler}")
+        == "Summarise this notice\n"
+    )
+    page = f"I have casks.\n\n{ruler}\n## Rules\n{BEGS}\n{ruler}\nI go with it.\n\n{ruler}\nI stay."
+    assert origin_of(page) == "quoted"
+    assert origin_of(page, "I go with it.") == "typed"
     for parted in (
-        f"My day.\n\n{ruler}\n\n{TYPED}\n\n{ruler}\n\nThat is all.",
-        f"{ruler}\n{TYPED}\n{ruler}",
+        f"My day.\n\n{ruler}\n\nI say: {TYPED}\n\n{ruler}\n\nThat is all.",
+        f"My day.\n\n{ruler}\n\n{TYPED}\n\n{ruler}\n\nThat is all.\n\n{ruler}\n\nNo more.",
+        f"{ruler}\nI say: {TYPED}\n{ruler}",
         f"Mine:\n\n{ruler}\n{TYPED}",  # nothing ends it
         f"I have:\n\n{ruler}\ncasks\n{ruler}\n\n{TYPED}\n\n{ruler}\nI go.",
         f"My day:\n\n{ruler}\n\n{TYPED}\n\n_____\n\nThat is all.",
+        f"Here are my rules:\n\n{ruler}\n{TYPED}\n{ruler}",
+        f"I have casks.\n\n{ruler}\n{TYPED}\n____\nI go.\n\n{ruler}\nI stay.",
+        f"My chapters.\n{f'{ruler}{chr(10)}One{chr(10)}{TYPED}{chr(10)}' * 40}",
     ):
         assert origin_of(parted, TYPED) == "typed"
 

@@ -206,3 +206,11 @@ def test_what_is_dictated_without_an_end_is_read_to_its_end_in_pieces(unit: str)
     assert all(piece in text for piece in found)
     whole = "".join("".join(found).split())
     assert whole == "".join(text.split())
+
+
+def test_what_stands_below_a_list_has_no_heading_in_front() -> None:
+    found = cut_text("Rules:\n- no salt in it\n- no bread with it\n\nWhere do we begin at noon?")
+    told = [segment.text for segment in found]
+    assert told == ["Rules: no salt in it", "Rules: no bread with it", "Where do we begin at noon?"]
+    plain = [segment.text for segment in cut_text("Rules:\n\nNo salt in the soup of ours.")]
+    assert plain == ["Rules: No salt in the soup of ours."]

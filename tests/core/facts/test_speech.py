@@ -32,6 +32,8 @@ def test_a_long_speech_in_a_line_is_quoted_and_what_stands_beside_it_typed(marks
         f'They said "{"a long word and another one, " * 5}" and went.',  # one sentence
         f'They said "{TOLD}',  # nothing closes it
         "no speech at all",
+        f'My screen is 15" wide. {TOLD} The other one is 24" wide.',
+        f"Our rules: \xab{TOLD}\xbb",
         "",
     ],
 )
@@ -60,6 +62,18 @@ def test_nothing_is_lost_but_signs(text: str) -> None:
         parts = cut_speech(line)
         assert not parts or "".join(told for _, told in parts).count("a") == line.count("a")
     assert all(0 < number < len(text.split("\n")) for number in find_spoken(text.split("\n")))
+
+
+@pytest.mark.parametrize("lead", ["Your rules for this job:", "Please remember what I told you."])
+def test_who_cites_their_own_rules_has_typed_them(lead: str) -> None:
+    text = f'I go on.\n\n{lead}\n\n"{TOLD}"'
+    assert drop_quoted(text) == text
+
+
+@pytest.mark.parametrize("sign", ["\xab ", "\u201c", '"', "\xab a\n\n", '" b\n\n'])
+def test_marks_beyond_number_are_read_once(sign: str) -> None:
+    text = f"This came in.\n\n{sign * 5_000}"
+    assert len(read_origins(text)) == len(text.splitlines())
 
 
 def test_each_mark_has_its_end() -> None:

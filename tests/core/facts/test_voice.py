@@ -55,7 +55,7 @@ def test_first_words_hand_over_a_text(first: str, found: bool) -> None:
     ("told", "found"),
     [
         ("Can you wait?", True),
-        ("The rest is for me", True),
+        ("Then draft me a note", True),
         ("Danke. Schreib den Brief.", True),
         ("请帮我写信", True),
         ("Bread and butter.", False),

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ullage.core.compaction.edits import Clear, Script
 from ullage.core.compaction.gist import choose_sentences
 from ullage.core.compaction.packing import HEAD, MARGIN
-from ullage.core.compaction.situation import CUT
 from ullage.core.compaction.strategies import excerpt
 from ullage.core.compaction.words import estimate, rank
 from ullage.core.facts.salience import gives_orders
@@ -89,11 +88,11 @@ def _shorten_task(draft: PlanDraft) -> None:
 def _choose(
     draft: PlanDraft, place: int, text: str, tokens: int, count: Callable[[str], int], mark: str
 ) -> str:
-    """Return the sentences of a message that tell most; "" of one that was cut before."""
-    if CUT in text:
-        return ""
+    """Return the sentences of a message that tell most; "" where there are none."""
     said = draft.words.find_said([place])
     worths = {one.place: rank(one.worth, one.segment.text) for one in said}
+    others = draft.words.find_others([place])
+    worths |= {line.place: -line.order for line in others if line.place not in worths}
     return choose_sentences(draft.said[place], text, worths, tokens, count, mark)
 
 

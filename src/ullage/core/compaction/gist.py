@@ -1,14 +1,16 @@
 """What stays of a long task: its first and its last sentence, and those between that tell most.
 
-Sentences stand as they were written, in their order, with a mark where some are left out. It knows
-no sizes but those that it is told, and weighs nothing.
+Sentences stand as they were written, in their order, items below their headings, with a mark where
+some are left out. It knows no sizes but those that it is told, and weighs nothing.
 """
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+from ullage.core.compaction.situation import CUT
 from ullage.core.facts.places import TextPlaces
 from ullage.core.facts.segments import GAP, cut_message
 
@@ -36,27 +38,29 @@ def choose_sentences(
     """Return what tells most of a text of a message in at most so many tokens, "" if nothing does.
 
     `worths` are those of the message's segments, by their number; a segment without one stays only
-    where it is the first or the last that was typed. `mark` stands where most is left out, with
-    `{tokens}` in it for how many are left out in all.
+    where it is the first or the last that was typed, and fits. `mark` stands where most is left
+    out, with `{tokens}` in it for how many are left out in all, earlier cuts among them.
     """
     spans = _find_typed(message, text)
     if len(spans) < LEAST:
         return ""
     first, *_, last = spans
     best = sorted(spans.keys() & worths.keys(), key=lambda place: (-worths[place], place))
-    order = dict.fromkeys((last, first, *best))
     room, misses, chosen = tokens - count(mark), 0, list[int]()
-    for place in order:
-        size = count(GAP) + sum(count(text[start:stop]) for start, stop in spans[place])
+    taken: set[Span] = set()
+    for place in dict.fromkeys((last, first, *best)):
+        new = [span for span in spans[place] if span not in taken]
+        size = count(GAP) + sum(count(text[start:stop]) for start, stop in new)
         if size <= room:
             room -= size
             chosen.append(place)
+            taken.update(new)
         else:
             misses += 1
             if misses > MISSES:
                 break
     while chosen:
-        parts = sorted({span for place in chosen for span in spans[place]})
+        parts = _merge(span for place in chosen for span in spans[place])
         written = _write(text, parts, mark, count)
         if count(written) <= tokens:
             return written
@@ -64,15 +68,31 @@ def choose_sentences(
     return ""
 
 
+def _merge(spans: Iterable[Span]) -> list[Span]:
+    """Return parts of a text in their order, those that overlap as one."""
+    merged: list[Span] = []
+    for start, stop in sorted(spans):
+        if merged and start < merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
+        else:
+            merged.append((start, stop))
+    return merged
+
+
 def _find_typed(message: Message, text: str) -> dict[int, Sequence[Span]]:
-    """Return where the segments that a person typed stand in the text, by their number."""
+    """Return where the segments that a person typed stand in the text, by their number.
+
+    Marks of earlier cuts are none of them. Of a message of several texts nothing is found.
+    """
     found: dict[int, Sequence[Span]] = {}
+    if sum(part.kind == "text" for part in message.parts) > 1:
+        return found
     places, begin = TextPlaces(text), 0
     for number, segment in enumerate(cut_message(message)):
         spans = places.find(segment.text, begin)
         if spans:
             begin = spans[-1][1]
-            if segment.origin == "typed":
+            if segment.origin != "quoted" and CUT not in segment.text:
                 found[number] = spans
     return found
 
@@ -83,9 +103,18 @@ def _write(text: str, spans: Iterable[Span], mark: str, count: Callable[[str], i
     pieces = [text[start:stop] for start, stop in pairwise(edges)]  # gaps have even numbers
     gaps = {n: piece for n, piece in enumerate(pieces) if n % 2 == 0 and _tells(piece)}
     longest = max(gaps, key=lambda n: len(gaps[n]), default=-1)
-    told = mark.format(tokens=sum(map(count, gaps.values())))
+    left = sum(count(gap) + _count_cut(gap) for gap in gaps.values())
+    told = mark.format(tokens=left)
     rows = (told if n == longest else GAP if n in gaps else piece for n, piece in enumerate(pieces))
     return "".join(rows)
+
+
+def _count_cut(gap: str) -> int:
+    """Return the tokens that earlier cuts left out, by the marks that stand in a gap."""
+    return sum(int(mark[1].replace(",", "")) for mark in _MARK.finditer(gap))
+
+
+_MARK: Final = re.compile(re.escape(CUT) + r"([\d,]{1,12}) tokens left out here")
 
 
 def _tells(gap: str) -> bool:

@@ -171,11 +171,10 @@ def ends_lead(line: str) -> bool:
 def find_return(lines: Sequence[str], start: int, *, made: bool = False) -> int:
     """Return the line at which a person goes on behind what was copied: its last paragraph.
 
-    It asks, or asks for something, in its first sentence, or in any where somebody speaks of
-    themselves, and has no trace in it. Behind what a program `made`, or a document, it may also be
-    a rule of somebody who does. Where nobody speaks of themselves in the text that begins behind
-    the `start`, it is enough that somebody does in the last paragraph, and those above it in which
-    somebody does are the person's as well.
+    It asks, or asks for something (`asks_for`), and has no trace in it. Behind what a program
+    `made`, or a document, it may also be a rule of somebody who speaks. Where nobody speaks of
+    themselves in the text that begins behind the `start`, paragraphs above the last in which
+    somebody does are the person's as well; where a name stands above, also those of "us".
     """
     first, last = find_last(lines, start)
     told = " ".join(lines[first:last])
@@ -184,7 +183,7 @@ def find_return(lines: Sequence[str], start: int, *, made: bool = False) -> int:
         return len(lines)
     begun = next(n for n in range(start, last) if lines[n].strip())
     other = not _begins_alike(lines, begun, first)
-    if not (asks_for(told) or (made and _rules(told)) or (other and speaks(told))):
+    if not (asks_for(told) or (made and _rules(told))):
         return len(lines)
     if not other:
         return first

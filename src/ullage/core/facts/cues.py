@@ -526,8 +526,8 @@ FORBIDDING_HEADING: Final = CuePattern(
 RULE_HEADING: Final = CuePattern(
     r"rules?|constraints?|conventions?|guidelines?|requirements?|polic(?:y|ies)|restrictions?"
     r"|do'?s and don'?ts|preferences|principles|standards|please (?:observe|follow|note|remember)"
-    r"|important|regeln|vorgaben|règles|reglas|правила|limits"
-    r"|规则|要求|ルール",
+    r"|important|regeln?|vorgaben|règles?|reglas?|regol[ae]|regras?|zasad[ya]|правила|правило|limits"
+    r"|规则|规矩|要求|ルール",
 )
 TASK_HEADING: Final = CuePattern(
     r"to-?do|to do|open (?:points?|tasks?|issues?)|next(?: steps?)?|remaining|still (?:open|to do)"

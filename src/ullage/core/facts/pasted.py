@@ -15,7 +15,6 @@ from typing import Final
 from ullage.core.facts.copied import QUOTED, find_copied, find_last, find_return
 from ullage.core.facts.layout import find_letters
 from ullage.core.facts.patterns import LatePattern
-from ullage.core.facts.shapes import find_hours
 from ullage.core.facts.voice import speaks, turns_back
 
 _FRAMES: Final = LatePattern(
@@ -94,8 +93,6 @@ def find_pasted(marked: Sequence[str]) -> frozenset[int]:
 
     Lines that are known to be quoted come as `QUOTED`.
     """
-    hours = find_hours(marked)
-    marked = ["" if number in hours else line for number, line in enumerate(marked)]
     lines = ["" if line == QUOTED else line for line in marked]
     found = {*range(_find_frame(lines), len(lines))}
     found.update(*find_letters(lines))

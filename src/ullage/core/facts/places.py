@@ -1,21 +1,33 @@
 """Where segments stand in the text that they were cut from.
 
-A segment's white space is normalised, and an item has its heading in front of it: neither stands so
-in the text. It cuts nothing.
+A segment's white space is normalised, and an item may have its heading in front of it: neither
+stands so in the text. It cuts nothing.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING, TypeAlias
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from ullage.core.facts.segments import COLONS, LEAD_MOST
+from ullage.core.facts.patterns import LatePattern
+from ullage.core.facts.segments import COLONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 Span: TypeAlias = tuple[int, int]
 """Where a part of a text begins, and where it ends."""
+
+_ITEM: Final = LatePattern(r"\s{0,12}(?:[-*+\u2022\u2013]|\d{1,3}[.)]|\(\d{1,3}\)|[a-z][.)])\s+")
+
+
+class _Heading(NamedTuple):
+    """A line that goes with what is below it, up to a line: its span, and its bare words."""
+
+    span: Span
+    bare: str
+    stop: int
 
 
 class TextPlaces:
@@ -24,42 +36,103 @@ class TextPlaces:
     def __init__(self, text: str) -> None:
         self._bare = _squeeze(text)
         self._offsets = [place for place, sign in enumerate(text) if not sign.isspace()]
+        self._headings, self._items = _read_lines(text)
 
     def find(self, segment: str, begin: int = 0) -> Sequence[Span]:
         """Return where a segment stands, not in front of `begin`; an item after its heading.
 
-        The heading may stand in front of `begin`: other items had it, too.
+        The heading may stand in front of `begin`: other items have it, too. An item has its mark.
         """
-        start = bisect_left(self._offsets, begin)
         bare = _squeeze(segment)
+        start = bisect_left(self._offsets, begin)
         at = self._bare.find(bare, start) if bare else -1
-        if at >= 0:
-            return [self._span(at, bare)]
-        for lead, item in self._split(segment):
-            at = self._bare.find(item, start)
-            head = self._bare.rfind(lead, 0, at) if at >= 0 else -1
-            if head >= 0:
-                return [self._span(head, lead), self._span(at, item)]
-        return []
+        below = self._find_below(bare, begin, at)
+        if below is not None:
+            at, bare = below
+        if at < 0:
+            return []
+        span = self._span(at, bare)
+        return [*(heading.span for heading in self._list_above(span)), span]
 
     def has(self, segment: str) -> bool:
-        """Tell whether a segment stands in the text."""
-        return bool(self.find(segment))
+        """Tell whether a segment stands in the text, an item below its heading."""
+        bare = _squeeze(segment)
+        return bool(bare) and (bare in self._bare or self._find_below(bare, 0, -1) is not None)
 
-    def _split(self, segment: str) -> Iterator[tuple[str, str]]:
-        """Yield what may be the heading of a segment, and what is behind it."""
-        words, lead = segment.split(), ""
-        for number, word in enumerate(words[:-1], 1):
-            lead += word
-            if len(lead) > LEAD_MOST:
-                return
-            if word.endswith(COLONS) or f"#{lead}" in self._bare:
-                yield lead, "".join(words[number:])
+    def _find_below(self, bare: str, begin: int, before: int) -> tuple[int, str] | None:
+        """Return where an item stands below the heading that it has in front, and what of it does.
+
+        It is looked for in front of `before`, where that is not negative.
+        """
+        for heading in self._headings:
+            item = bare.removeprefix(heading.bare)
+            if item in (bare, "") or heading.stop <= begin:
+                continue
+            start = bisect_left(self._offsets, max(heading.span[1], begin))
+            stop = bisect_left(self._offsets, heading.stop)
+            at = self._bare.find(item, start, stop)
+            if at >= 0 and (before < 0 or at < before):
+                return at, item
+        return None
+
+    def _list_above(self, span: Span) -> Iterator[_Heading]:
+        """Yield the headings above a part of the text that go with it."""
+        for heading in self._headings:
+            if heading.span[1] <= span[0] < heading.stop:
+                yield heading
 
     def _span(self, at: int, bare: str) -> Span:
-        return self._offsets[at], self._offsets[at + len(bare) - 1] + 1
+        """Return the part of the text that some words take, with the mark of an item in front."""
+        start = self._offsets[at]
+        return self._items.get(start, start), self._offsets[at + len(bare) - 1] + 1
 
 
 def _squeeze(text: str) -> str:
     """Return a text without white space."""
     return "".join(text.split())
+
+
+def _read_lines(text: str) -> tuple[Sequence[_Heading], dict[int, int]]:
+    """Return the headings of a text, and where its items begin: by their words, with their marks.
+
+    A line that ends in a colon goes with the items right below it, or with the text; a marked one
+    with all up to the next marked one.
+    """
+    lines = text.splitlines(keepends=True)
+    starts = [0, *accumulate(map(len, lines))]
+    items = {
+        start + item.end(): start + len(line) - len(line.lstrip())
+        for start, line in zip(starts, lines, strict=False)
+        if (item := _ITEM.match(line))
+    }
+    marked = [n for n, line in enumerate(lines) if line.lstrip().startswith("#")]
+    headings: list[_Heading] = []
+    for number, line in enumerate(lines):
+        words = line.strip("#*_ \t\r\n")
+        if not words or len(words) > HEADING_MOST or _ITEM.match(line):
+            continue
+        if number in marked:
+            behind = next((n for n in marked if n > number), len(lines))
+        elif words.endswith(COLONS):
+            behind = _find_end(lines, number)
+        else:
+            continue
+        start = starts[number] + line.index(words)
+        span = (start, start + len(words))
+        headings.append(_Heading(span, _squeeze(words), starts[behind]))
+    return [heading for heading in headings if heading.stop > heading.span[1] + 1], items
+
+
+def _find_end(lines: Sequence[str], number: int) -> int:
+    """Return the line behind the last item right below a line, or behind the text below it."""
+    end, listed = number + 1, False
+    for below in range(number + 1, len(lines)):
+        if _ITEM.match(lines[below]):
+            end, listed = below + 1, True
+        elif lines[below].strip():
+            return end if listed else below + 1
+    return end
+
+
+HEADING_MOST: Final = 160
+"""Characters of a heading at most: a longer line says more than what is below it."""

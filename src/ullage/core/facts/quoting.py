@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from ullage.core.facts import cues
 from ullage.core.facts.copied import QUOTED, ends_lead, find_return
 from ullage.core.facts.pasted import find_pasted
 from ullage.core.facts.patterns import LatePattern
@@ -95,12 +96,14 @@ def _pair_lines(text: str, marks: bytes) -> list[TextLine]:
 def _part_speech(lines: Sequence[TextLine]) -> list[TextLine]:
     """Return lines, each long speech in what a person typed as a line of somebody else's."""
     found: list[TextLine] = []
+    above = ""
     for line in lines:
-        parts = cut_speech(line.text) if line.origin == "typed" else ()
+        parts = cut_speech(line.text, above) if line.origin == "typed" else ()
         if parts:
             found += (TextLine(text, "quoted" if n % 2 else "typed") for n, text in parts)
         else:
             found.append(line)
+        above = line.text if line.text.strip() else above
     return found
 
 
@@ -193,8 +196,7 @@ def _mark_framing(lines: Sequence[str]) -> bytearray:
         else:
             found.append(_DOCUMENT if document <= number < back else _TYPED)
     left = [line if mark in _OPEN else "" for line, mark in zip(lines, found, strict=True)]
-    rest = _find_rest(left)
-    for number in range(rest, find_return(left, rest) if rest else len(lines)):
+    for number in range(_find_rest(left), len(lines)):
         found[number] = _QUOTED if found[number] in _OPEN else found[number]
     return found
 
@@ -280,29 +282,47 @@ def _enter(tag: str, found: re.Match[str]) -> str:
 
 
 def _find_short_rulers(lines: Sequence[str]) -> frozenset[int]:
-    """Return the pairs of short rulers that quote: what they hold is announced, or nobody's own.
+    """Return the pairs of short rulers that quote: what they hold is announced or asked about.
 
-    Elsewhere such a ruler only parts a text. It is nobody's own where a person speaks on both sides
-    and nobody of themselves in it, and it has headings or the words above hand it over.
+    It is somebody else's, too, where nobody speaks of themselves in it and there is no other ruler,
+    or it has headings and somebody speaks above and below. Elsewhere such a ruler only parts a
+    text, and so do many.
     """
     rulers = [number for number, line in enumerate(lines) if _SHORT_RULER.match(line)]
-    found = set[int]()
+    if not 1 < len(rulers) <= RULERS_MOST:
+        return frozenset()
+    found, asked = set[int](), hands_over(" ".join(_find_first(lines[: rulers[0]])).strip())
     for number, end in pairwise(rulers):
         if number in found or lines[number].strip() != lines[end].strip():
             continue
-        above = [line for line in lines[:number] if line.strip()]
-        if above and (ends_lead(above[-1]) or _is_between(above, lines[number:end], lines[end:])):
+        lead = next((line for line in reversed(lines[:number]) if line.strip()), "")
+        if cues.RULE_HEADING.search(lead.lower()):
+            continue
+        alone = len(rulers) == 2 and not speaks(" ".join(lines[number:end]))
+        if ends_lead(lead) or asked or alone or _is_between(lines, number, end):
             found.update((number, end))
     return frozenset(found)
 
 
-def _is_between(above: Sequence[str], held: Sequence[str], below: Sequence[str]) -> bool:
-    """Tell whether lines are somebody else's, by who speaks above them, in them and below."""
-    outside = (" ".join(above), " ".join(below))
-    if speaks(" ".join(held)) or any(is_impersonal(part, may_address=True) for part in outside):
+RULERS_MOST: Final = 20
+"""Short rulers from which on a text is parted by them: slides, or chapters."""
+
+
+def _find_first(lines: Sequence[str]) -> Sequence[str]:
+    """Return the first paragraph."""
+    begun = next((n for n, line in enumerate(lines) if line.strip()), len(lines))
+    end = next((n for n in range(begun, len(lines)) if not lines[n].strip()), len(lines))
+    return lines[begun:end]
+
+
+def _is_between(lines: Sequence[str], start: int, end: int) -> bool:
+    """Tell whether lines with headings are somebody else's, by who speaks around them."""
+    held = lines[start:end]
+    if not any(_HEADING.match(line) or line.lstrip().startswith("\xa7") for line in held):
         return False
-    headed = any(_HEADING.match(line) or line.lstrip().startswith("\xa7") for line in held)
-    return headed or hands_over(outside[0])
+    around = (" ".join(lines[:start]), " ".join(lines[end:]))
+    own = not any(is_impersonal(part, may_address=True) for part in around)
+    return own and not speaks(" ".join(held))
 
 
 def _find_rest(lines: Sequence[str]) -> int:

@@ -399,7 +399,7 @@ _NUMBERS: Final = LatePattern(r"\d+")
 
 
 def _cut_lines(lines: Iterable[TextLine]) -> Iterator[Segment]:
-    lead = ""
+    lead, listed = "", False
     untold: Segment | None = None
     for line, origin in _read_lines(lines):
         item = _ITEM.match(line)
@@ -407,11 +407,12 @@ def _cut_lines(lines: Iterable[TextLine]) -> Iterator[Segment]:
         if origin != "quoted" and item is None and len(rest) <= LEAD_MOST and _is_heading(rest):
             if untold is not None:
                 yield untold
-            lead = rest.strip("#*_ \t")
+            lead, listed = rest.strip("#*_ \t"), False
             untold = None if rest.startswith("#") else _make(lead, origin)
             continue
-        if item is None and origin != "quoted" and not lead.endswith(COLONS):
-            lead = ""
+        if item is None and origin != "quoted" and (listed or not lead.endswith(COLONS)):
+            lead = ""  # a list under a heading has ended
+        listed = item is not None
         told = list(_split_line(rest, origin))
         fits = bool(lead and told) and origin != "quoted" and len(told[0]) <= ITEM_MOST
         if untold is not None and not fits:

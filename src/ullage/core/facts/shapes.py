@@ -7,7 +7,7 @@ text prove together is not known here (`copied`).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
@@ -132,31 +132,3 @@ _OF_PARTS: Final = tuple(
     for part in dict.fromkeys(part for shape in SHAPES for part in shape[-1] if part)
 )
 """The shapes that need a digit, and those that need a part: each part is looked for once."""
-
-
-_HOUR: Final = re.compile(
-    r"\s{0,3}(?:[-*\u2022]\s)?(\d\d?)[:.h](\d\d)(?![:.\d])(?: ?(?:uhr|h|[ap]\.?m\.?)\b)?"
-    r"(?: ?[-\u2013] ?\d\d?[:.h]\d\d)?[\s,;\u2013\u2014-]+(?!\S{1,24}:)[^\W\d_]",
-    re.IGNORECASE,
-)
-_HOURS: Final = re.compile(r"[^\n]{1,60}?\b\d\d?[:.]\d\d ?[-\u2013] ?\d\d?[:.]\d\d\s*$")
-
-
-def find_hours(lines: Sequence[str]) -> frozenset[int]:
-    """Return the lines of a timetable: each begins later than the one above, and no one speaks.
-
-    People type those; logs have seconds or a date, chats a name.
-    """
-    found: set[int] = set()
-    run: list[int] = []
-    last = -1
-    for number, line in enumerate([*lines, ""]):
-        hour = _HOUR.match(line)
-        begins = int(hour[1]) * 60 + int(hour[2]) if hour else last + 1
-        if (hour or _HOURS.match(line)) and begins > last:
-            run.append(number)
-            last = begins if hour else last
-            continue
-        found.update(run if len(run) > 1 else ())
-        run, last = [], -1
-    return frozenset(found)

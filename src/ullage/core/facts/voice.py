@@ -14,7 +14,10 @@ from ullage.core.facts import cues
 from ullage.core.facts.patterns import BeyondAscii, LatePattern
 from ullage.core.facts.shapes import SPOKEN
 
-_ENGLISH: Final = LatePattern(r"\b(?:the|and|is|it|that|was|have|had|am|don't|with|this|for)\b")
+_ENGLISH: Final = LatePattern(
+    r"\b(?:the|and|is|it|that|was|have|had|am|are|be|don't|with|this|for|of|not|never|you|say|know"
+    r"|think|want|need)\b"
+)
 _STOPS: Final = (".", "!", "?", "\u2026", "\u3002", "\uff01", "\uff1f", "\u0964", "\u061f")
 _CLOSERS: Final = "\"')]\u00bb\u201d\u2019*_ "
 _QUESTIONS: Final = ("?", "\uff1f")
@@ -22,7 +25,7 @@ _QUOTED_LONG: Final = LatePattern(r"\"[^\"\n]{20,4000}\"|[“„«][^“”„«
 
 _ASKS_ELSEWHERE: Final = LatePattern(
     r"(?:^|(?<=[.!?:] )|(?<=[\u3002\uff01\uff0c]))(?:bitte |por favor,? |proszę )?(?:"
-    r"schreib|formulier|erklär|sag|mach|gib|prüf|vergleich|such|nenn|fass|rechne|stell|erstell"
+    r"schreib|formulier|entwirf|erklär|sag|mach|gib|prüf|vergleich|such|nenn|fass|rechne|stell|erstell"
     r"|rédige|écris|explique|dis|donne|fais|propose|trouve|calcule|compare|résume|prépare"
     r"|redacta|escr[ií]be|expl[ií]ca|dime|hazme|haz|dame|prop[oó]n|calcula|compara|resume|prepara"
     r"|busca|ay[uú]dame|me ajud[ae]|ajude|aiutami|hilf|aide"
@@ -37,7 +40,7 @@ _ASKS_UNSPACED: Final = BeyondAscii(
 
 _FOR_US: Final = LatePattern(
     r"\b(?:(?:tell|show|give|write|make|help|draft|explain|suggest|list|find) (?:to )?(?:me|us)"
-    r"|(?:i|we) (?:need|want|would like|'d like) you|from you|for me)\b"
+    r"|(?:i|we) (?:need|want|would like|'d like) you to)\b"
 )
 
 _TEXT: Final = (
