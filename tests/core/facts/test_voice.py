@@ -39,7 +39,10 @@ def test_who_is_addressed_need_not_be_a_reader() -> None:
         ("What is this?", True),
         ("Summarise the mail", True),
         ("My landlord wrote to me", True),
-        ("Me ha llegado algo del banco", True),
+        ("Me ha llegado un correo del banco", True),
+        ("A letter came in from the bank", True),
+        ("I found a flat in Leipzig", False),
+        ("A new oven arrived yesterday", False),
         ("物业发来通知", True),
         ("I mend clocks in the yard", False),
         (f"I want to explain the clock to my aunt. {'It is an old clock of ours. ' * 5}", False),
@@ -59,6 +62,8 @@ def test_first_words_hand_over_a_text(first: str, found: bool) -> None:
         ("Danke. Schreib den Brief.", True),
         ("请帮我写信", True),
         ("Bread and butter.", False),
+        ("Discounts are for members. Such a key is never lent.", False),  # no French, no German
+        ("Machines stop at nine. Fair use applies. Display the badge.", False),
     ],
 )
 def test_something_is_asked_of_an_assistant(told: str, found: bool) -> None:

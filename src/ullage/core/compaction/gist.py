@@ -38,10 +38,10 @@ def choose_sentences(
     """Return what tells most of a text of a message in at most so many tokens, "" if nothing does.
 
     `worths` are those of the message's segments, by their number; a segment without one stays only
-    where it is the first or the last that was typed, and fits. `mark` stands where most is left
-    out, with `{tokens}` in it for how many are left out in all, earlier cuts among them.
+    where it is the first or the last that is no quotation, and fits. `mark` stands where most is
+    left out, with `{tokens}` in it for how many are left out in all, earlier cuts among them.
     """
-    spans = _find_typed(message, text)
+    spans = _find_own(message, text)
     if len(spans) < LEAST:
         return ""
     first, *_, last = spans
@@ -79,8 +79,8 @@ def _merge(spans: Iterable[Span]) -> list[Span]:
     return merged
 
 
-def _find_typed(message: Message, text: str) -> dict[int, Sequence[Span]]:
-    """Return where the segments that a person typed stand in the text, by their number.
+def _find_own(message: Message, text: str) -> dict[int, Sequence[Span]]:
+    """Return where the segments that are no quotation stand in the text, by their number.
 
     Marks of earlier cuts are none of them. Of a message of several texts nothing is found.
     """

@@ -23,6 +23,7 @@ from ullage.core.facts.shapes import FIELD, NUMBER, SHAPES, is_stamp, list_shape
 from ullage.core.facts.voice import (
     asks,
     asks_for,
+    ends_lead,
     is_impersonal,
     is_one_voice,
     receives,
@@ -66,7 +67,6 @@ class Trace(NamedTuple):
 
 _STOPS: Final = tuple(".!?:;,…。\uff01\uff1f\uff1a\uff1b\uff0c、")
 _QUESTIONS: Final = ("?", "\uff1f")
-_CLOSERS: Final = "\"')]»”\u2019*_ "
 _ITEM: Final = LatePattern(r"\s{0,12}(?:[-*+•\u2013☐✓]|\d{1,3}[.)]|\(\d{1,3}\)|[A-Za-z][.)])\s")
 _UNSPACED: Final = BeyondAscii(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0eff]")
 _BRACKETED: Final = LatePattern(r"\s{0,3}[\[【<]{1,2}([^\W\d_][^\]】>\n]{1,60})[\]】>]{1,2}")
@@ -161,11 +161,6 @@ def _find_opening(lines: Sequence[str]) -> int:
         if ends_lead(line):
             return number + 1
     return len(lines)
-
-
-def ends_lead(line: str) -> bool:
-    """Tell whether a line ends in a colon, marks and brackets behind it aside."""
-    return line.rstrip(_CLOSERS).endswith((":", "\uff1a"))
 
 
 def find_return(lines: Sequence[str], start: int, *, made: bool = False) -> int:

@@ -7,7 +7,7 @@ stands so in the text. It cuts nothing.
 from __future__ import annotations
 
 from bisect import bisect_left
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ullage.core.facts.patterns import LatePattern
@@ -106,13 +106,14 @@ def _read_lines(text: str) -> tuple[Sequence[_Heading], dict[int, int]]:
         if (item := _ITEM.match(line))
     }
     marked = [n for n, line in enumerate(lines) if line.lstrip().startswith("#")]
+    behind_marked = dict(pairwise([*marked, len(lines)]))
     headings: list[_Heading] = []
     for number, line in enumerate(lines):
         words = line.strip("#*_ \t\r\n")
         if not words or len(words) > HEADING_MOST or _ITEM.match(line):
             continue
-        if number in marked:
-            behind = next((n for n in marked if n > number), len(lines))
+        if number in behind_marked:
+            behind = behind_marked[number]
         elif words.endswith(COLONS):
             behind = _find_end(lines, number)
         else:

@@ -12,13 +12,13 @@ from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ullage.core.facts import cues
-from ullage.core.facts.copied import QUOTED, ends_lead, find_return
+from ullage.core.facts.copied import QUOTED, find_return
 from ullage.core.facts.pasted import find_pasted
 from ullage.core.facts.patterns import LatePattern
 from ullage.core.facts.shown import find_shown
 from ullage.core.facts.speech import SPEECH, cut_speech, find_spoken
 from ullage.core.facts.stamps import find_stamp
-from ullage.core.facts.voice import hands_over, is_impersonal, speaks
+from ullage.core.facts.voice import ends_lead, hands_over, is_impersonal, speaks
 from ullage.core.messages.transcript import FINDING
 
 if TYPE_CHECKING:

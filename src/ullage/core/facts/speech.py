@@ -10,10 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from ullage.core.facts import cues
-from ullage.core.facts.copied import ends_lead
 from ullage.core.facts.patterns import BeyondAscii, LatePattern
 from ullage.core.facts.sentences import rule
-from ullage.core.facts.voice import SENTENCE, asks_for
+from ullage.core.facts.voice import SENTENCE, asks_for, ends_lead
 
 _UNSPACED: Final = BeyondAscii(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _STOP: Final = LatePattern(r"[.!?\u2026](?=\s)|[\u3002\uff01\uff1f]")
@@ -76,7 +75,7 @@ def _find_end(lines: Sequence[str], start: int) -> int:
     for number in range(start, len(lines)):
         text = lines[number].strip()
         for mark in _MARKS.finditer(text):
-            _turn(begun, text, mark.start())
+            _note_mark(begun, text, mark.start())
             if not begun:
                 whole = not text[mark.end() :].strip(".,;!?)*_ ")
                 return number + 1 if whole and size + mark.end() >= SPEECH_LEAST else start
@@ -86,8 +85,8 @@ def _find_end(lines: Sequence[str], start: int) -> int:
     return start
 
 
-def _turn(begun: list[str], text: str, place: int) -> None:
-    """Note a mark of a text among those that are open: one closes the last, or opens another.
+def _note_mark(begun: list[str], text: str, place: int) -> None:
+    """Note a mark of a text in those that are open: it closes the last one, or opens another.
 
     A straight mark behind a letter or a number opens nothing: it may stand for inches.
     """
@@ -125,7 +124,7 @@ def _find_speeches(line: str) -> Iterator[tuple[int, int]]:
     for mark in _MARKS.finditer(line):
         start = start if begun else mark.start()
         known = bool(begun)
-        _turn(begun, line, mark.start())
+        _note_mark(begun, line, mark.start())
         if known and not begun:
             yield start, mark.end()
 

@@ -24,14 +24,13 @@ _QUESTIONS: Final = ("?", "\uff1f")
 _QUOTED_LONG: Final = LatePattern(r"\"[^\"\n]{20,4000}\"|[“„«][^“”„«»]{20,4000}[”“»]")
 
 _ASKS_ELSEWHERE: Final = LatePattern(
-    r"(?:^|(?<=[.!?:] )|(?<=[\u3002\uff01\uff0c]))(?:bitte |por favor,? |proszę )?(?:"
-    r"schreib|formulier|entwirf|erklär|sag|mach|gib|prüf|vergleich|such|nenn|fass|rechne|stell|erstell"
-    r"|rédige|écris|explique|dis|donne|fais|propose|trouve|calcule|compare|résume|prépare"
-    r"|redacta|escr[ií]be|expl[ií]ca|dime|hazme|haz|dame|prop[oó]n|calcula|compara|resume|prepara"
-    r"|busca|ay[uú]dame|me ajud[ae]|ajude|aiutami|hilf|aide"
-    r"|escreve|escreva|explique|faz|faça|me diga|diga|monta|scrivi|spiega|dimmi|fai|prepara|trova"
-    r"|napisz|wyjaśnij|podaj|zrób|policz|znajdź|ułóż|напиши|объясни|придумай|составь|посчитай|скажи"
-    r"|اكتب|اشرح|ضع|اقترح|लिख|बताइए|बनाइए)"
+    r"(?:^|(?<=[.!?:] )|(?<=[\u3002\uff01\uff0c]))(?:bitte |por favor,? |proszę )?(?:(?:"
+    r"(?:schreib|formulier|erklär|prüf|vergleich|nenn|rechn|mach|stell|erstell)e?n?|entwirf|gib|fass"
+    r"|suche|hilf|aide|rédige|écris|explique|dis|donne|fais|propose|trouve|calcule|résume|prépare"
+    r"|redacta|(?:escr[ií]be|expl[ií]ca|ay[uú]da|haz|da|di)(?:me|nos)?|prop[oó]n|calcula|resume"
+    r"|busca|prepara|me ajud[ae]|ajude|escrev[ae]|faz|faça|(?:me )?diga|monta|aiutami|scrivi(?:mi)?"
+    r"|spiega(?:mi)?|dimmi|fammi|trova|napisz|wyjaśnij|podaj|zrób|policz|znajdź|ułóż|pomóż"
+    r"|напиши|объясни|придумай|составь|посчитай|скажи)(?![\w'\u2019])|اكتب|اشرح|ضع|اقترح|लिख|बताइए|बनाइए)"
 )
 _ASKS_UNSPACED: Final = BeyondAscii(
     r"请你?(?:帮|给|按|写|告诉|列|把|先|用)|帮我|告诉我|教えて|書いて|作って|まとめて|考えて|お願いします"
@@ -43,21 +42,29 @@ _FOR_US: Final = LatePattern(
     r"|(?:i|we) (?:need|want|would like|'d like) you to)\b"
 )
 
-_TEXT: Final = (
-    r"(?:e?mails?|message|letter|notice|minutes|contract|circular|ticket|review|newsletter)"
+_WROTE: Final = LatePattern(
+    r"\b(?:wrote (?:to )?(?:me|us|back)|has written|(?:hat|haben) (?:\w+ ){1,3}geschrieben"
+    r"|(?:m'|nous )a(?:nt)? (?:\w+ ){0,2}(?:répondu|écrit)|(?:me|nos) (?:ha|han) escrito"
+    r"|(?:mi|ci) ha(?:nno)? scritto|(?:мне|нам) написал[аи]?)\b"
 )
-_RECEIVED: Final = LatePattern(
-    r"\b(?:sent (?:me|us|round|this|out)|keeps sending|wrote (?:me|us|to|back|this)|has written"
-    r"|(?:got|received|found|saw|read) (?:this|these|the following|an? )|forwarded|came in|arrived"
-    rf"|{_TEXT} (?:from|of|says?|reads?|came)|(?:this|the) (?:[\w-]+ ){{0,2}}(?:wrote|posted|says)"
-    r"|hat (?:\w+ ){0,3}(?:geschrieben|geschickt|gemailt)|bekommen|hing (?:heute|gestern|an)"
-    r"|(?:m'|nous )a(?:nt)? (?:\w+ ){0,2}(?:répondu|écrit|envoyé)|j'ai (?:bien )?re[cç]u"
-    r"|(?:ha|han) (?:llegado|enviado|escrito|mandado)|recebi|me mandou|chegou|ho ricevuto"
-    r"|mi ha scritto|è arrivat[oa]|dostał[ae]m|przysłali|przyszł[oa]|пришл[ои]|прислал[аи]?"
-    r"|получил[аи]?"
-    r"|وصلتني|وصلني|أرسلت? (?:لي|لنا))\b|收到|发来|贴了|が届い|来ました|来た|もらいました"
+"""Words by which somebody wrote to the one who speaks."""
+
+_CAME: Final = LatePattern(
+    r"\b(?:sent|sends|sending|forwarded|posted|says|came in|arrived|landed|hung|hanging|wrote"
+    r"|written|got|received|found|saw|read|geschrieben|geschickt|gemailt|bekommen|hing|hängt|kam|steht"
+    r"|répondu|écrit|envoyé|re[cç]u|llegado|enviado|escrito|mandado|recebi|mandou|chegou"
+    r"|ricevuto|scritto|arrivat[oa]|dostał[ae]m|przysłali|przyszł[oa]|пришл[ои]|прислал[аи]?"
+    r"|получил[аи]?|وصلتني|وصلني|أرسلت?)\b|收到|发来|贴|が届い|来ました|来た|もらいました"
 )
-"""Words by which a text that somebody received is spoken of."""
+"""Words by which something came."""
+
+_TEXT: Final = LatePattern(
+    r"\b(?:this|e-?mails?|message|letter|notice|minutes|contract|circular|ticket|review|newsletter"
+    r"|thread|flyer|das|dies(?:e[rsn]?)?|brief|schreiben|nachricht|aushang|courrier|lettre|cela|ceci"
+    r"|ça|esto|correo|carta|mensaje|aviso|isto|resposta|mensagem|questo|lettera|avviso|pismo"
+    r"|wiadomość|это|письмо|сообщение|هذه|رسالة)\b|邮件|通知|消息|短信|这|メール|手紙|お知らせ|これ"
+)
+"""Words for a text, or that point at one."""
 
 SENTENCE: Final = LatePattern(r"[^.!?\u3002\uff01\uff1f\n]{2,300}[.!?\u3002\uff01\uff1f]?")
 """A sentence to its end."""
@@ -125,9 +132,14 @@ def _list_units(lines: Sequence[str]) -> Iterator[str]:
             held.append(line)
 
 
+def ends_lead(line: str) -> bool:
+    """Tell whether a line ends in a colon, marks and brackets behind it aside."""
+    return line.rstrip(_CLOSERS).endswith((":", "\uff1a"))
+
+
 def hands_over(first: str) -> bool:
     """Tell whether first words announce a text, point at one, or say what is to be done to one."""
-    if first.rstrip(_CLOSERS).endswith((":", "\uff1a")) or receives(first):
+    if ends_lead(first) or receives(first):
         return True
     if len(first) <= SHORT:
         return asks(first)
@@ -136,7 +148,10 @@ def hands_over(first: str) -> bool:
 
 def receives(first: str) -> bool:
     """Tell whether first words are no more than that a text came from somebody."""
-    return len(first) <= INTRO and _RECEIVED.search(first.lower()) is not None
+    lower = first.lower()
+    if len(first) > INTRO or _WROTE.search(lower) is not None:
+        return len(first) <= INTRO
+    return _CAME.search(lower) is not None and _TEXT.search(lower) is not None
 
 
 def asks(told: str) -> bool:
