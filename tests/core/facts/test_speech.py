@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ullage.core.facts.quoting import drop_quoted, read_origins
-from ullage.core.facts.speech import CITED_LEAST, SPEECH, cut_speech, find_spoken
+from ullage.core.facts.speech import CITED_LEAST, cut_speech, find_spoken
 
 TOLD = "The tenant shall remove the tables. Rent is due on the first of each month, in advance."
 MARKS = ['""', "\u201c\u201d", "\u201e\u201c", "\xab\xbb", "\u300c\u300d"]
@@ -74,7 +74,3 @@ def test_who_cites_their_own_rules_has_typed_them(lead: str) -> None:
 def test_marks_beyond_number_are_read_once(sign: str) -> None:
     text = f"This came in.\n\n{sign * 5_000}"
     assert len(read_origins(text)) == len(text.splitlines())
-
-
-def test_each_mark_has_its_end() -> None:
-    assert all(closes for closes in SPEECH.values())
