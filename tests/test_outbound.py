@@ -94,7 +94,7 @@ def test_a_proxy_that_speaks_another_protocol_is_named_without_its_password(monk
     with pytest.raises(Unreached) as caught:
         asyncio.run(_send(AWAY))
     for said in (*(answer.fault for answer in found), str(caught.value)):
-        assert "socks5://127.0.0.1:9, and only http and https ones" in said
+        assert "socks5://127.0.0.1:9, and only http and https proxies" in said
         assert "secret" not in said
 
 

@@ -167,8 +167,8 @@ def find_proxy(url: str) -> str | None:
     found = found if "://" in found else f"http://{found}"
     if not found.startswith(("http://", "https://")):
         raise Broken(
-            f"requests to {parts.hostname} are to go by the proxy {mask_url(found)}, and only http "
-            "and https ones are spoken to: name such a one in HTTPS_PROXY, or the host in NO_PROXY",
+            f"requests to {parts.hostname} must use the proxy {mask_url(found)}, and only http and "
+            "https proxies are supported: name one in HTTPS_PROXY, or the host in NO_PROXY",
             "unsendable",
         )
     return found

@@ -64,4 +64,4 @@ def test_calls_that_are_made_again_behind_a_compaction_are_summed_up(
     assert last["checkpoint"]["since"]["repeated"] == 1
     sums = add_up(session.events())
     assert (sums.calls, sums.repeated) == (1, 1)
-    assert "1 of 1 calls behind compactions repeated" in sums.describe()
+    assert "1 of 1 calls after compactions repeated" in sums.describe()

@@ -78,7 +78,7 @@ GOOD = "description: x\n"
         ('name: bad\ndescription: "x\n', TEXT, "line 3 of its SKILL.md: description has no closed"),
         ("name: bad\nname: bad\n", TEXT, "line 3 of its SKILL.md gives 'name' a second time"),
         ("name: bad\nwhat is this\n", TEXT, "line 3 of its SKILL.md is 'what is this'"),
-        ("name: bad\ndescription: x\n", " \n", "nothing behind the head"),
+        ("name: bad\ndescription: x\n", " \n", "nothing after its head"),
         ("name: bad\ndescription: x\n", "x" * MOST_BYTES, "larger than 65,536 bytes"),
     ],
 )
@@ -98,7 +98,7 @@ def test_a_bad_skill_is_left_out_by_name_and_the_others_hold(
     ("content", "expected"),
     [
         (b"no head\n", "does not begin with a line '---'"),
-        (b"---\nname: bad\n", "has no end: put a line '---' behind it"),
+        (b"---\nname: bad\n", "has no end: put a line '---' after it"),
         (b"---\nname: \xff\n", "is not UTF-8: invalid start byte at byte 10"),
     ],
 )
@@ -155,4 +155,4 @@ def test_a_folder_with_too_many_entries_is_read_as_far_as_the_limit(tmp_path: Pa
     write(tmp_path, "a")
     names, (notice,) = told(tmp_path)
     assert names == []
-    assert f"holds {MOST_ENTRIES + 1:,} entries, of which the first 1,000 are read" in notice
+    assert f"holds {MOST_ENTRIES + 1:,} entries, and only the first 1,000 are read" in notice

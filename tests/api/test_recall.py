@@ -81,7 +81,7 @@ def test_a_senseless_page_is_refused(store: Store, wrong: dict[str, Any]):
 
 def test_an_offset_behind_the_text_is_refused_with_its_size(store: Store):
     assert recall("u:short", store=store, offset=5) == ""
-    with pytest.raises(ConfigurationError, match="offset 6 is behind the 5 characters"):
+    with pytest.raises(ConfigurationError, match="offset 6 is past the end: the text has 5"):
         recall("u:short", store=store, offset=6)
 
 
@@ -159,7 +159,7 @@ def test_no_page_is_larger_than_the_largest(store: Store):
         ({"reference": 5}, "reference is missing"),
         ({"reference": NAME, "lines": 3}, "no argument 'lines'"),
         ({"reference": NAME, "offset": "3"}, "offset is a number"),
-        ({"reference": NAME, "offset": 10**9}, "is behind"),
+        ({"reference": NAME, "offset": 10**9}, "is past the end"),
         ({"reference": NAME, "limit": "all"}, "limit is a number"),
         ({"reference": "u:unknown"}, "holds no text for 'u:unknown'"),
     ],

@@ -256,5 +256,7 @@ def test_a_call_that_was_never_allowed_is_said_not_to_have_run(room: Room):
     with running(room, (write("a", "x"), said("done")), "chat", "--plain", "go") as (terminal, _):
         terminal.until(ALLOW)
         terminal.press(b"\x03")
-        assert "not run: the turn was interrupted" in terminal.until("what had come is kept")
+        assert "not run: the turn was interrupted" in terminal.until(
+            "the part that had come is kept"
+        )
     assert room.events("tool_result")[0]["text"] == "not run: the turn was interrupted"

@@ -87,8 +87,8 @@ def test_what_is_not_confirmed_stays(run: Run, url: str, tmp_path: Path, capsys:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ((), "say what is to be erased"),
-        (("cellar", "--older-than", "3"), "say what is to be erased"),
+        ((), "name what to erase"),
+        (("cellar", "--older-than", "3"), "name what to erase"),
         (("--older-than", "0"), "a number of days over 0"),
         (("--tenant-key-env", "NOT_SET_AT_ALL"), "is not set"),
         (("nobody",), "there is no session"),

@@ -48,7 +48,7 @@ def test_the_command_alone_prints_a_grouped_help_with_five_examples() -> None:
             "argument --port: 'abc' is no whole number: give one, such as",
         ),
         (["run", "hi", "--temperature", "warm"], "'warm' is no number: give one, such as 0.5"),
-        (["run", "--", "hi", "--store", "x"], "no option stands behind --"),
+        (["run", "--", "hi", "--store", "x"], "no option may follow --"),
     ],
 )
 def test_a_wrong_word_is_answered_with_the_nearest_one(

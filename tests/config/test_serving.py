@@ -261,8 +261,8 @@ def test_what_cannot_work_together_is_refused(fields: dict[str, Any], why: str):
     ("make", "why"),
     [
         (lambda: Upstream("-u", "http://h"), "'-u' cannot name an upstream"),
-        (lambda: Upstream("u", "http://h", ""), "api_key of the upstream 'u' cannot stand"),
-        (lambda: Upstream("u", "http://h", "sentinel\nx"), "cannot stand in a header"),
+        (lambda: Upstream("u", "http://h", ""), "api_key of the upstream 'u' cannot be sent"),
+        (lambda: Upstream("u", "http://h", "sentinel\nx"), "cannot be sent in a header"),
         (lambda: Upstream("u", "http://h", models=()), "serves no model"),
         (lambda: Upstream("u", "http://h", models=("",)), "serves no model"),
         (lambda: ModelRule(policy=Policy.auto_summary(new_session=True)), "wants new sessions"),

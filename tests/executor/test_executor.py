@@ -171,7 +171,7 @@ def test_what_was_left_out_is_read_back_in_pages(executor) -> None:
     last = ran(executor, "ullage_recall", reference="u:0123456789abcdef", offset=1_800).text
     assert last == "ab" * 100 + "\n[characters 1800 to 2000 of 2000; the end]"
     beyond = ran(executor, "ullage_recall", reference="u:0123456789abcdef", offset=2_001)
-    assert "offset 2,001 is behind the 2,000 characters" in beyond.text
+    assert "offset 2,001 is past the end: the text has 2,000 characters" in beyond.text
     assert "no text for 'u:0'" in ran(executor, "ullage_recall", reference="u:0").text
     short = Executor(executor.workspace.root, past=Left("all"))
     assert ran(short, "ullage_recall", reference="x").text == "all"

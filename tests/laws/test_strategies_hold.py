@@ -272,7 +272,7 @@ def test_whatever_can_be_called_with_a_situation_is_a_plan(plan: Any) -> None:
     [
         (("claer",), "did you mean 'clear'?"),
         ((7,), "unknown strategy 7: known are clear"),
-        (("clear", "clear"), "the strategy 'clear' stands twice"),
+        (("clear", "clear"), "the strategy 'clear' is in one rung twice"),
         ("clear", "give a tuple of them"),
         (("knowledge",), "unknown strategy 'knowledge'"),
     ],

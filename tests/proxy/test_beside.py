@@ -16,7 +16,7 @@ def test_a_fault_is_counted_and_logged_and_goes_no_further(
     with caplog.at_level(logging.ERROR), FaultsBeside(lambda: counted.append(1), ends=True):
         raise KeyError("beside")
     assert counted == [1]
-    assert "a fault beside a request" in caplog.text
+    assert "a fault outside a request" in caplog.text
     assert "KeyError" in caplog.text
 
 

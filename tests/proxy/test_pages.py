@@ -199,7 +199,7 @@ def test_head_has_the_headers_alone_and_other_methods_are_refused(path: str):
     assert headers[b"cache-control"] == b"no-store"
     status, headers, body = ask(made(), path, "POST")
     assert (status, headers[b"allow"]) == (405, b"GET, HEAD")
-    assert "POST is not taken here" in json.loads(body)["error"]
+    assert "POST is not allowed here" in json.loads(body)["error"]
 
 
 def test_no_page_shows_a_secret_or_an_address():

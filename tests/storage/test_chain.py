@@ -77,7 +77,7 @@ def test_a_bit_that_flipped_anywhere_in_an_event_is_found_when_it_is_read(
     log = SqliteLog(path)
     try:
         if after < seq or (after == seq and column == "id"):
-            with pytest.raises(CorruptLog, match="of session s is not what was written"):
+            with pytest.raises(CorruptLog, match="of session s was changed after it was written"):
                 log.read("s", after)
         assert len(log.read("s", upto=seq - 1)) == seq - 1
         assert [e.data["text"] for e in log.read("other")] == list(TEXTS)
@@ -120,7 +120,7 @@ def test_what_somebody_changed_in_the_tables_is_an_error_that_says_what_to_do(
     change("UPDATE ullage.events SET data = replace(data, '100', '900') WHERE session_id = 's'")
     with pytest.raises(CorruptLog) as told:
         log.read("s")
-    assert "event 1 of session s is not what was written" in str(told.value)
+    assert "event 1 of session s was changed after it was written" in str(told.value)
     assert "`ullage verify s`" in str(told.value)
     assert "fork" not in str(told.value)  # nothing before it is whole
     assert len(log.read("other")) == 3
@@ -131,7 +131,7 @@ def test_a_whole_chain_that_is_not_the_one_of_the_head_is_an_error(
 ):
     log, change = changed
     change("UPDATE ullage.sessions SET last = 'another' WHERE session_id = 's'")
-    with pytest.raises(CorruptLog, match="event 3 of session s is not what was written"):
+    with pytest.raises(CorruptLog, match="event 3 of session s was changed after it was written"):
         log.read("s")
     assert [event.seq for event in log.read("s", upto=2)] == [1, 2]
 

@@ -60,7 +60,7 @@ def test_one_that_is_gone_or_changed_is_told(place: ObjectPlace):
     kept, gone = place.put("kept"), place.put("gone")
     place._store.put(kept.name, b"other")
     place.delete([gone.name])
-    with pytest.raises(LostText, match=f"{kept.name} is not what was written there"):
+    with pytest.raises(LostText, match=f"{kept.name} was changed after it was written"):
         place.get(kept)
     with pytest.raises(LostText, match=f"{gone.name} cannot be read: .* no such object"):
         place.get(gone)

@@ -150,12 +150,12 @@ def test_a_queue_is_no_store_and_a_store_no_queue(tmp_path) -> None:
     asyncio.run(SqliteEngine(log).aclose())
     before = digest(f"sqlite:{queue}")
     for read in (open_log, open_store, read_schema):
-        with pytest.raises(StoreError, match="another kind, without the table records"):
+        with pytest.raises(StoreError, match="ullage file, without the table records"):
             read(f"sqlite:{queue}")
     assert digest(f"sqlite:{queue}") == before
     asyncio.run(SqliteEngine(log).aclose())
     open_log(f"sqlite:{tmp_path}/x.jobs").close()
-    with pytest.raises(StoreError, match="another kind, without the table jobs"):
+    with pytest.raises(StoreError, match="ullage file, without the table jobs"):
         SqliteEngine(tmp_path / "x")
 
 

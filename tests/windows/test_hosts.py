@@ -93,7 +93,7 @@ def test_an_unknown_window_names_the_row_that_was_left_out_and_how_to_use_it() -
     found = ullage.window("qwen3-8b", base_url=STRANGE[0], runtime=OFFLINE)
     said = (
         "the table's 131,072 tokens for 'qwen3-8b' are alibaba's, whose host this is not; "
-        "provider='alibaba' uses them all the same"
+        "provider='alibaba' uses them anyway"
     )
     assert found.warnings == (said,)
     assert not ullage.window("nobodys-model", base_url=STRANGE[0], runtime=OFFLINE).warnings

@@ -112,7 +112,7 @@ class _Pieces:
     def take(self, piece: object) -> None:
         """Take the next piece; raises CallFailed for one that cannot be."""
         if self._whole is not None:
-            raise self.fail(f"yielded {piece!r:.60} behind a Reply: {PIECES}")
+            raise self.fail(f"yielded {piece!r:.60} after a Reply: {PIECES}")
         if isinstance(piece, Reply):
             self._take_whole(piece)
         elif isinstance(piece, str):

@@ -75,8 +75,8 @@ def _places(folder: Path, say: Tell) -> Iterator[Path]:
         return
     if len(names) > MOST_ENTRIES:
         say(
-            f"the folder of skills {folder} holds {len(names):,} entries, of which the first "
-            f"{MOST_ENTRIES:,} are read: move skills that are not needed elsewhere"
+            f"the folder of skills {folder} holds {len(names):,} entries, and only the first "
+            f"{MOST_ENTRIES:,} are read: move skills that you do not need to another folder"
         )
     for name in names[:MOST_ENTRIES]:
         place = folder / name
@@ -103,7 +103,7 @@ def _read(place: Path) -> Skill:
             f"{MOST_DESCRIPTION:,} on one line"
         )
     if not text.strip():
-        raise _Refused(f"there is nothing behind the head of its {FILE}")
+        raise _Refused(f"its {FILE} has nothing after its head")
     return Skill(name, description, hash_text(text), text)
 
 
@@ -152,7 +152,7 @@ def _split_front_matter(text: str) -> tuple[Mapping[str, str], str]:
         if key in fields:
             raise _Refused(f"line {number} of its {FILE} gives {key!r:.60} a second time")
         fields[key] = _plain(key, value.strip(), number)
-    raise _Refused(f"the head of its {FILE} has no end: put a line {FENCE!r} behind it")
+    raise _Refused(f"the head of its {FILE} has no end: put a line {FENCE!r} after it")
 
 
 def _plain(key: str, value: str, number: int) -> str:

@@ -76,7 +76,7 @@ class TurnJournal:
         if not new:
             return
         more = f", and {len(new) - TOLD:,} more" if len(new) > TOLD else ""
-        text = f"undo cannot bring back what is too large to keep: {', '.join(new[:TOLD])}{more}"
+        text = f"undo cannot bring back files too large to keep: {', '.join(new[:TOLD])}{more}"
         live = Live(self._session.name, "status", {"text": text})
         self._loop.call_soon_threadsafe(self._session.publish, live)
 

@@ -52,7 +52,7 @@ class Overview:
         """
         for event in events[:1]:
             if event.seq != self.seq + 1 or not event.follows(self.id):
-                raise StoreError(f"{event} does not follow what was read of it before")
+                raise StoreError(f"{event} does not follow the events that were read before")
         for event in events:
             step = _STEPS.get(event.type)
             if step is not None:

@@ -60,9 +60,7 @@ class RetentionRules:
         if self.most_bytes is not None and self.most_bytes < 0:
             raise ConfigurationError(f"sessions are kept up to 0 bytes or more: {self.most_bytes}")
         if not told and self.most_bytes is None:
-            raise ConfigurationError(
-                "say what is to go: days, days of a tenant, or the bytes that may stay"
-            )
+            raise ConfigurationError("give a limit: days, days for a tenant, or bytes")
 
     def find_days(self, tenant: str | None) -> float | None:
         """Return the days that hold for a tenant, None for ever."""

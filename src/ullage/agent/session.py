@@ -376,7 +376,7 @@ class Session(Unpicklable):
     async def _hold_lease(self, log: AsyncEventLog) -> Lease:
         """Return the lease; within a turn one that was lost is not taken anew."""
         if self._let_go:
-            raise Fenced(f"session {self.name} was let go of here; nothing was written")
+            raise Fenced(f"session {self.name} was released here; nothing was written")
         if self._lease is None and self.busy:
             raise Fenced(f"session {self.name} was taken over by another; nothing was written")
         return await self._take_lease(log)

@@ -59,7 +59,7 @@ _TASK: Final[Mapping[str, Any]] = {
 _MODE: Final[Mapping[str, Any]] = {
     "type": "string",
     "enum": ["plan", "build"],
-    "description": "plan: it only reads, and may run beside others; build: it may make changes.",
+    "description": "plan: it only reads, and may run with others; build: it may make changes.",
 }
 
 

@@ -46,7 +46,7 @@ class Totals:
         if self.faults:
             said.append(f"{self.faults:,} asked again after a compaction")
         if self.repeated:
-            said.append(f"{self.repeated:,} of {self.calls:,} calls behind compactions repeated")
+            said.append(f"{self.repeated:,} of {self.calls:,} calls after compactions repeated")
         return ", ".join(said)
 
 

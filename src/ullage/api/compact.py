@@ -350,9 +350,7 @@ class _Job(Generic[Element]):
                 pinned[old] = sizes[now]
             elif old is not None and now in stays:
                 always[old] = sizes[now]
-        parts = (
-            [f"system prompt and tools beside the messages take {fixed:,} tokens"] if fixed else []
-        )
+        parts = [f"the system prompt and the tools take {fixed:,} tokens"] if fixed else []
         parts += [f"always kept: {pins.list_sizes(always)}"] if always else []
         parts += [f"pinned: {pins.list_sizes(pinned)}"] if pinned else []
         least = f"{outcome.after.high:,}"

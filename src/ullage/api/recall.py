@@ -175,8 +175,8 @@ def answer_recall(
             named = follow_references(list_left_out(messages), store.originals)
             if wanted["reference"] not in named:
                 raise StoreError(
-                    f"{wanted['reference']!r} stands for nothing that was left out of this "
-                    "conversation: take a reference that stands in it"
+                    f"{wanted['reference']!r} is no reference of this conversation: take one "
+                    "from a placeholder in its messages"
                 )
         return page(store=store, **wanted).write()
     except UllageError as error:

@@ -84,8 +84,8 @@ class Attaching:
         size = sum(len(text.encode()) for _, _, text in texts)
         if size > LARGEST_ALL:
             raise ConfigurationError(
-                f"what goes with the message has {size:,} bytes, at most {LARGEST_ALL:,} are sent: "
-                "name fewer files, or let the model read them by its tools"
+                f"the attachments have {size:,} bytes, and at most {LARGEST_ALL:,} are sent: "
+                "attach fewer files, or let the model read them with its tools"
             )
         made.text = "\n\n".join([line, *(_enclose(*text) for text in texts)])
         return made
@@ -95,9 +95,7 @@ class Attaching:
     def _find_pastes(self, line: str) -> Iterator[tuple[str, str, str]]:
         for label in dict.fromkeys(PASTED.findall(line)):
             if label not in self.pastes:
-                raise ConfigurationError(
-                    f"what {label} stood for is no longer there: paste it again"
-                )
+                raise ConfigurationError(f"the text of {label} is gone: paste it again")
             yield "pasted", label, self.pastes[label]
 
     def _find_files(self, line: str, made: Outgoing) -> Iterator[tuple[str, str, str]]:

@@ -22,7 +22,7 @@ from ullage.cli.talk import ENDS, OTHERS, Talk
 SUMMARY = "talk in the terminal: tools, a gauge, and a history that survives"
 
 EPILOG = """Ctrl-C interrupts an answer; Ctrl-D or /quit ends. Lines that end in \\ go on. Keys,
-commands and what is drawn: docs/chat.md"""
+commands and the display: docs/chat.md"""
 
 SCREEN: Final = ("prompt_toolkit", "rich")
 """What the screen is drawn with: the extra `chat`."""
@@ -38,7 +38,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plain",
         action="store_true",
-        help="plain lines in the place of a screen, as where its packages are missing",
+        help="plain lines instead of a screen; also the fallback if its packages are missing",
     )
     desk.add_log(parser)
     endpoint.add_model(parser)
@@ -154,7 +154,7 @@ class PlainChat:
             finally:
                 self.face.end()  # a tick may come between the end of the work and that of its loop
         except KeyboardInterrupt:
-            desk.say("\ninterrupted; what had come is kept")
+            desk.say("\ninterrupted; the part that had come is kept")
 
     def _line(self) -> str:
         """Return what a person says: a line, and more where it ends in a backslash."""

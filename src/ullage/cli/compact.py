@@ -62,12 +62,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--store",
         metavar="URL",
-        help="of a file: keep what is left out there, for ullage recall; of a session: the log "
-        "that it is in",
+        help="for a file: keep the dropped texts there, for ullage recall; for a session: the log "
+        "that holds it",
     )
     files = parser.add_argument_group("files")
     files.add_argument(
-        "--from", dest="source", choices=importers.SOURCES, help="who wrote it (else recognised)"
+        "--from",
+        dest="source",
+        choices=importers.SOURCES,
+        help="the program that wrote it (else recognised)",
     )
     files.add_argument("--out", metavar="FILE", help="where the messages go (else to stdout)")
     sessions = parser.add_argument_group("sessions, as they are run")

@@ -59,7 +59,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--from",
         dest="source",
         choices=(*importers.SOURCES, *recorded.SOURCES),
-        help="who wrote it (else recognised); ullage: its own sessions, proxy: its conversations",
+        help="the program that wrote it (else recognised); ullage: its own sessions, "
+        "proxy: its conversations",
     )
     source.add_argument(
         "--last",
@@ -81,7 +82,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     source.add_argument("--demo", action="store_true", help="a bundled sample session")
     window = parser.add_argument_group("against what")
-    window.add_argument("--model", help="whose vocabulary, window and prices to take")
+    window.add_argument("--model", help="the model whose vocabulary, window and prices count")
     window.add_argument("--window", type=int, metavar="TOKENS", help="the window, in tokens")
     window.add_argument(
         "--what-if",

@@ -27,10 +27,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="messages or a request (JSON or JSON lines), a session file, a plain text, or - for "
         "stdin",
     )
-    parser.add_argument("--model", help="whose vocabulary to count with (else the file's model)")
+    parser.add_argument("--model", help="the model whose vocabulary counts (else the file's model)")
     parser.add_argument("--base-url", help="a server that counts itself (llama.cpp, vLLM)")
     parser.add_argument(
-        "--from", dest="source", choices=importers.SOURCES, help="who wrote it (else recognised)"
+        "--from",
+        dest="source",
+        choices=importers.SOURCES,
+        help="the program that wrote it (else recognised)",
     )
     parser.add_argument("--text", action="store_true", help="count the file as plain text")
     parser.add_argument("--json", action="store_true", help="print one JSON document")

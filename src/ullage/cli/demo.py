@@ -49,11 +49,11 @@ BEFORE: Final = 45
 """Characters that are shown of a line before the fact in it."""
 
 CHECKED: Final = """
-  sent, search: looked up by this program in the request, and in what was left out of it;
+  sent, search: looked up by this program in the request, and in the texts left out of it;
   answer: the model's own."""
 
 LARGER: Final = """
-  So small a model mostly cannot answer from what it is told; a larger one does better:
+  So small a model can rarely answer from the facts in its prompt; a larger one does better:
   ullage demo --model qwen2.5-coder-0.5b (491 MB, once)."""
 
 NEXT: Final = """

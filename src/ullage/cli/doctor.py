@@ -32,7 +32,7 @@ from ullage.windows.listings import Listings
 from ullage.windows.probes import Found, probe
 from ullage.windows.probes.cards import cards, payload
 
-SUMMARY = "tell which local servers answer, what they serve, and what is wrong with it"
+SUMMARY = "show which local servers answer, their models, and any problems"
 
 PORTS: Final[Mapping[int, str]] = {
     8080: "llama.cpp",
@@ -298,7 +298,7 @@ def diagnose(local: Local) -> Iterator[Problem]:
         if local.server == "koboldcpp":
             yield Problem(
                 f"{where}: longer prompts are cut silently",
-                "start it with a larger --contextsize, and guard what is sent",
+                "start it with a larger --contextsize, and guard your requests",
             )
         if served.slots > 1:
             yield Problem(

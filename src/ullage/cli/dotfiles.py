@@ -222,7 +222,7 @@ def _list_lines(data: bytes | None) -> list[str]:
 
 def _agree(path: Path) -> bool:
     if not is_terminal(sys.stdin):
-        note("nobody is there to ask: --yes changes it")
+        note("no terminal to ask on: --yes changes it")
         return False
     try:
         answer = input(f"Change {path}? [y/N] ")

@@ -46,7 +46,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--model", metavar="ID", help="the model (else the only one that is served)")
     group.add_argument("--base-url", metavar="URL", help="its server (else the setting `base_url`)")
     group.add_argument(
-        "--dialect", choices=registry.DIALECTS, help="how it is spoken to (openai_chat)"
+        "--dialect", choices=registry.DIALECTS, help="the dialect of the requests (openai_chat)"
     )
     group.add_argument(
         "--api-key-env", metavar="NAME", help="the variable that holds the key (else the usual one)"
@@ -96,7 +96,7 @@ def settle_embedded(words: Sequence[str]) -> list[str]:
             settled[-1] = f"{OPTION}={EMBEDDED}"
             if left and not left[0].startswith("-") and len(left[0].split()) == 1:
                 lines.note(
-                    f"{left[0]!r} behind {OPTION} names none of its models "
+                    f"{left[0]!r} after {OPTION} names none of its models "
                     f"({', '.join(list_models())}, or a .gguf file), so {EMBEDDED} runs and "
                     f"{left[0]!r} is not its model; {OPTION}=MODEL always names one"
                 )
@@ -269,12 +269,12 @@ def add_policy(group: argparse._ActionsContainer) -> None:
 
 
 def add_summarizer(group: argparse._ActionsContainer) -> None:
-    """Declare who writes summaries."""
+    """Declare the options of the summarizer."""
     group.add_argument(
         "--summarizer",
         metavar="URL|same",
-        help="who writes summaries: the base URL of a server, or same for the model that answers "
-        "(else the setting `summarizer`; without one they are kept by rule)",
+        help="the summarizer: the base URL of a server, or same for the model that answers "
+        "(else the setting `summarizer`; without one, summaries are written by rule)",
     )
     group.add_argument(
         "--summarizer-model", metavar="ID", help="its model (else the --model, or the only one)"

@@ -45,7 +45,7 @@ def run(given: argparse.Namespace) -> int:
         print(json.dumps({name: getattr(found, name) for name in fields}))
         return code
     if found.kind == "other":
-        print(f"unknown error: {ADVICE[found.kind]} What was read: {source}.")
+        print(f"unknown error: {ADVICE[found.kind]} The text was read from {source}.")
         return code
     named = [f"limit {found.limit:,} tokens"] if found.limit is not None else []
     if found.input_tokens is not None:

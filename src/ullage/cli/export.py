@@ -39,7 +39,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "new ids",
     )
     secrets.add_argument(
-        "--with-secrets", action="store_true", help="write what looks like keys, too, unasked"
+        "--with-secrets", action="store_true", help="write texts that look like keys without asking"
     )
     desk.add_log(parser)
 

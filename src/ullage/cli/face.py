@@ -75,7 +75,7 @@ def add_sources(parser: argparse.ArgumentParser) -> None:
         "--from",
         dest="sources",
         metavar="WHAT",
-        help=f"what is watched, with commas between: {', '.join(KINDS)} (all that is there)",
+        help=f"sources to watch, with commas between: {', '.join(KINDS)} (all that is there)",
     )
 
 

@@ -202,7 +202,7 @@ class Parser(argparse.ArgumentParser):
     def _refuse(self, words: Sequence[str], wrong: str, options: Sequence[str]) -> NoReturn:
         """Refuse words that are no arguments, with the option that the wrong one may have meant."""
         name = wrong.partition("=")[0]
-        near = "no option stands behind --" if name in options else suggest(name, options)
+        near = "no option may follow --" if name in options else suggest(name, options)
         self.error(f"unrecognized arguments: {' '.join(words)}{near and f'; {near}'}")
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:

@@ -45,7 +45,7 @@ def find_block(data: bytes) -> tuple[int, int] | None:
     if not begins and not ends:
         return None
     if len(begins) != 1 or len(ends) != 1 or ends[0] < begins[0]:
-        raise ValueError(f"its marks are no pair: {BEGIN!r} and {END!r} have to stand there once")
+        raise ValueError(f"its marks do not match: {BEGIN!r} and {END!r} must each be there once")
     start = sum(map(len, lines[: begins[0]]))
     return start, start + sum(map(len, lines[begins[0] : ends[0] + 1]))
 

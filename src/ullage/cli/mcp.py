@@ -39,7 +39,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--http",
         metavar="HOST:PORT",
-        help="listen there, at /mcp, in the place of stdio; port 0 takes a free one",
+        help="listen there, at /mcp, instead of stdio; port 0 takes a free one",
     )
     parser.add_argument(
         "--token-env",

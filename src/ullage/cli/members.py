@@ -112,7 +112,7 @@ def parse(text: str, key: str, value: Any = None) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         shown = "" if value is None else f'. Put "{key}": {json.dumps(value)} there by hand'
         raise ValueError(
-            f"it is no plain JSON ({error}); comments and trailing commas are none{shown}"
+            f"it is not plain JSON ({error}); JSON has no comments and no trailing commas{shown}"
         ) from error
     if not isinstance(fields, dict):
         raise ValueError("it is no object of JSON")  # noqa: TRY004 - the file is at fault

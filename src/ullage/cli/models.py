@@ -40,7 +40,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     listed.add_argument("--json", action="store_true", help="print one JSON document")
     one = verbs.add_parser("show", help="show one row, with the claims that lost")
     one.add_argument("id", help="a model id, as the provider spells it")
-    one.add_argument("--provider", metavar="P", help="who serves it; else whoever makes it")
+    one.add_argument("--provider", metavar="P", help="the provider that serves it (else the maker)")
     one.add_argument("--json", action="store_true", help="print one JSON document")
     update = verbs.add_parser("update", help="fetch a table into the user's cache folder")
     update.add_argument("origin", metavar="URL|FILE", help="where it is")
@@ -146,7 +146,9 @@ def _format_family(family: ModelFamily) -> Iterator[str]:
     told = {
         "thinking": f"{THINKING[family.thinking]}",
         "alternates": "user and assistant take turns" if family.alternates else None,
-        "results_first": "open the message behind their calls" if family.results_first else None,
+        "results_first": "come first in the message after their calls"
+        if family.results_first
+        else None,
         "signed": f"reasoning comes back with its {family.signed}" if family.signed else None,
         "marks": f"{family.marks} for the cache in a request" if family.marks else None,
         "compaction": f"by the provider: {', '.join(family.compaction)}"
@@ -172,9 +174,9 @@ LABELS: Final[Mapping[str, str]] = {
 
 THINKING: Final[Mapping[Thinking, str]] = {
     "demanded": "demanded in the open tool loop",
-    "bound": "bound to what stands before it, left out behind an edit",
+    "bound": "bound to the messages before it, left out after an edit",
     "paired": "stays with the item that it led to",
-    "dropped": "dropped by the chat template behind the next question",
+    "dropped": "dropped by the chat template after the next question",
     "unknown": "unknown, a refusal teaches it",
 }
 

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 SUMMARY = "move large texts of old sessions to object storage, or back"
 
 EPILOG = """A place is file:///FOLDER, s3://BUCKET/PREFIX, gs:// or az://, for one log and its
-store alone; credentials come from the usual variables of the cloud. What was moved reads as
-before, by whoever may read the place. docs/retention.md says when it pays."""
+store alone; credentials come from the usual variables of the cloud. Moved texts read as before
+for every program that may read the place. docs/retention.md says when it pays."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,13 +43,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         choices=("move", "fetch", "sweep"),
         help="move texts there, fetch all of them back, or list the objects that nothing names",
     )
-    parser.add_argument("--place", metavar="URL", help="where texts go, or what is swept")
+    parser.add_argument("--place", metavar="URL", help="where texts go, or the place to sweep")
     parser.add_argument(
         "--older-than",
         type=float,
         default=7.0,
         metavar="DAYS",
-        help="only of sessions without an event since, and originals that nobody used since (7)",
+        help="only texts of sessions without an event since then, and unused originals (7)",
     )
     parser.add_argument(
         "--least",
@@ -58,7 +58,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="BYTES",
         help=f"how large a text is that moves ({LEAST})",
     )
-    parser.add_argument("--delete", action="store_true", help="sweep: delete what is listed")
+    parser.add_argument("--delete", action="store_true", help="sweep: delete the listed objects")
     parser.add_argument("--dry-run", action="store_true", help="move: say what would move")
     parser.add_argument("--yes", action="store_true", help="ask nothing")
     desk.add_log(parser)

@@ -405,7 +405,7 @@ def _rows(report: Report) -> str:
     whole = "; with free, margin and reserved output to the window" if window is not None else ""
     head = _head(("row", ""), ("tokens", "n"), (share, "n"), ("between", "wide n"), ("basis", ""))
     return (
-        f"<div class='scroll'><table><caption>The rows add up to what is used{whole}.</caption>"
+        f"<div class='scroll'><table><caption>The rows add up to the used tokens{whole}.</caption>"
         f"{head}<tbody>{body}</tbody>"
         f"<tfoot>{foot}</tfoot></table></div>"
     )
@@ -500,8 +500,8 @@ def _session(report: Report) -> str:
 
 def _footer(report: Report) -> str:
     return (
-        f"<p>ullage {escape(version('ullage'))} · {escape(report['schema'])} · letters and names "
-        "stand beside every colour · this page loads nothing</p>"
+        f"<p>ullage {escape(version('ullage'))} · {escape(report['schema'])} · every colour has a "
+        "letter or a name, too · this page loads nothing</p>"
     )
 
 

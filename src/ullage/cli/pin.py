@@ -8,8 +8,8 @@ from ullage.cli import desk
 
 SUMMARY = "keep a message of a session from every compaction, by the number of its event"
 
-EPILOG = """`ullage show SESSION` numbers the events. What is pinned stays as it is in every
-request; where it does not fit any more, the turn says so."""
+EPILOG = """`ullage show SESSION` numbers the events. A pinned message stays as it is in
+every request; if it no longer fits, the turn says so."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

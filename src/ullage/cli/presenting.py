@@ -20,8 +20,8 @@ def add_context(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--context",
         metavar="JSON",
-        help="what the person looks at, as a JSON object or @FILE: the model is shown it beside "
-        "the request, as facts that may be out of date",
+        help="the state of your program, as a JSON object or @FILE: the model sees it with the "
+        "request, as facts that may be out of date",
     )
 
 
@@ -50,8 +50,8 @@ def _read_file(name: str) -> str:
         size = path.stat().st_size
         if size > LARGEST:
             raise ConfigurationError(
-                f"--context @{name} has {size:,} bytes, at most {LARGEST:,} are read: it goes "
-                "beside every request"
+                f"--context @{name} has {size:,} bytes, and at most {LARGEST:,} are read: it goes "
+                "with every request"
             )
         return path.read_text("utf-8")
     except OSError as error:

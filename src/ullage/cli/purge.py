@@ -15,7 +15,7 @@ from ullage.storage.place import PROXY, default_url
 from ullage.storage.protocol import DAY_S, STANDARD, ForgetsTenants, StoreLimits
 from ullage.windows.question import mark_client, mark_credential
 
-SUMMARY = "erase what was said in sessions, or what is kept of a tenant, for good"
+SUMMARY = "erase the texts of sessions, or all records of a tenant, for good"
 
 EPILOG = """A session keeps its name, the times and types of its events, and what it cost: `show`
 and `verify` read it as before. Exports, backups and what a provider keeps are out of reach:
@@ -32,19 +32,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--older-than",
         type=float,
         metavar="DAYS",
-        help="all sessions without an event since, and what a proxy kept and nobody used since",
+        help="all sessions without an event since then, and records of a proxy unused since then",
     )
     parser.add_argument(
         "--tenant",
         metavar="NAME",
-        help="what a proxy kept of the client whose token has this name in [serve.tokens]",
+        help="the proxy's records of the client whose token has this name in [serve.tokens]",
     )
     parser.add_argument(
         "--tenant-key-env",
         metavar="VARIABLE",
-        help="what a proxy kept of whoever sent the API key that this variable holds",
+        help="the proxy's records of the client that sent the API key in this variable",
     )
-    parser.add_argument("--dry-run", action="store_true", help="say what would be erased")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be erased")
     parser.add_argument("--yes", action="store_true", help="ask nothing")
     desk.add_log(parser)
 
@@ -55,7 +55,7 @@ def run(given: argparse.Namespace) -> int:
     chosen = [bool(given.session), given.older_than is not None, tenant is not None]
     if sum(chosen) != 1:
         raise ConfigurationError(
-            "say what is to be erased: sessions by name, --older-than DAYS, or one tenant by "
+            "name what to erase: sessions by name, --older-than DAYS, or one tenant by "
             "--tenant NAME or --tenant-key-env VARIABLE"
         )
     if tenant is not None:

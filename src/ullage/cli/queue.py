@@ -28,7 +28,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     desk.add_log(parser)
     add_engine(parser)
     parser.add_argument("--cancel", metavar="JOB", help="cancel a job that waits or runs")
-    parser.add_argument("--tenant", metavar="NAME", help="whose limits are set")
+    parser.add_argument("--tenant", metavar="NAME", help="the tenant whose limits to set")
     parser.add_argument("--most-running", type=int, metavar="N", help="its turns at once (8)")
     parser.add_argument("--most-waiting", type=int, metavar="N", help="its jobs that wait (1000)")
     parser.add_argument(
@@ -48,7 +48,7 @@ def run(given: argparse.Namespace) -> int:
     store = desk.store_url(given)
     if not limited and not has_queue(store):
         raise ConfigurationError(
-            f"there is no queue beside {hide_password(store)}: ullage submit begins one, or name "
+            f"{hide_password(store)} has no queue yet: ullage submit begins one, or name "
             "another --store"
         )
     with JobQueue(store, given.engine) as queue:

@@ -12,7 +12,7 @@ from ullage.core.errors import ConfigurationError
 from ullage.core.session.recall import Page
 from ullage.storage.place import PROXY, SESSIONS, default_url
 
-SUMMARY = "print the text that a placeholder stands for, by its reference"
+SUMMARY = "print the original text of a placeholder, by its reference"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

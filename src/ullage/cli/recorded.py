@@ -158,7 +158,7 @@ def _workspace(log: EventLog, row: sessions.SessionRow) -> str | None:
 class RecordedConversation:
     """What is known of a conversation behind a proxy: sizes in tokens, and no text.
 
-    `summary` is the block that stands for what was left out, where the store has one; `where`
+    `summary` is the block that replaces the dropped messages, where the store has one; `where`
     names the proxy or its store.
     """
 

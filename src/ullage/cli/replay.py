@@ -23,8 +23,8 @@ from ullage.storage.log_memory import MemoryLog
 SUMMARY = "print what would be sent to the model now, as JSON; nothing is sent or recorded"
 
 EPILOG = """The model and the server are the session's; the server is asked for its window alone.
-Where none was recorded, or its key is not there, the model that answered last is taken, and nobody
-is asked. Give the arguments of `ullage run` to see the very request of a run with them."""
+If no server was recorded, or its key is missing, the model that answered last is taken, and no
+server is asked. Give the arguments of `ullage run` to see the exact request of that run."""
 
 UNUSED: Final = (
     "a compaction of this session is not used here: give the --base-url and --dialect it was run "
@@ -38,7 +38,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("session", nargs="?", help="its name, or how it begins (else the newest)")
     add_at(parser)
     parser.add_argument(
-        "--json", action="store_true", help="one document with the gauge beside the request"
+        "--json", action="store_true", help="one document with the gauge and the request"
     )
     desk.add_log(parser)
     endpoint.add_model(parser)

@@ -64,7 +64,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--last", action="store_true", help="of --from, the newest session alone")
     desk.add_log(parser)
-    parser.add_argument("--source", choices=SOURCES, help="who wrote the files (else told by them)")
+    parser.add_argument(
+        "--source", choices=SOURCES, help="the program that wrote the files (else recognised)"
+    )
     parser.add_argument(
         "--policy",
         dest="policies",
@@ -86,11 +88,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--on", choices=("local", "ray"), default="local", help="ray: a cluster (ullage[ray])"
     )
     parser.add_argument("--out", metavar="PATH", help="results: a file, with --on ray a folder")
-    parser.add_argument(
-        "--afresh", action="store_true", help="replay what was replayed before, too"
-    )
+    parser.add_argument("--afresh", action="store_true", help="replay all sessions again")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.add_argument("--html", metavar="FILE", help="write the comparison as a page, too")
+    parser.add_argument("--html", metavar="FILE", help="also write the comparison as a page")
     parser.add_argument(
         "--slack",
         type=float,
@@ -225,8 +225,8 @@ def _write_file(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConfigurationError(
-            f"{path} cannot be written: {error.strerror}; what was replayed is kept, give another "
-            "name to the same command"
+            f"{path} cannot be written: {error.strerror}; the finished results are kept, give "
+            "another name to the same command"
         ) from error
 
 

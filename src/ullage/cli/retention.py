@@ -35,13 +35,15 @@ UNITS: Final[Mapping[str, int]] = MappingProxyType(
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.epilog = EPILOG
-    parser.add_argument("--days", type=float, metavar="DAYS", help="what has no event since goes")
+    parser.add_argument(
+        "--days", type=float, metavar="DAYS", help="remove sessions without an event since then"
+    )
     parser.add_argument(
         "--tenant-days",
         action="append",
         default=[],
         metavar="NAME=DAYS",
-        help="days for one tenant, in the place of --days; `never` keeps its sessions",
+        help="days for one tenant, instead of --days; `never` keeps its sessions",
     )
     parser.add_argument(
         "--most",

@@ -16,7 +16,7 @@ from ullage.storage.postgres_url import hide_password
 
 SUMMARY = "run one turn: the answer on stdout, what happens on stderr"
 
-TEXT = "what to say; what is piped into stdin is added to it, and - stands for stdin alone"
+TEXT = "the prompt; piped stdin is added to it, and - means stdin alone"
 
 EPILOG = """exit codes:
   0 answer, 1 error, 2 usage or not found, 3 permission denied, 5 another writer is at work,

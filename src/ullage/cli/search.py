@@ -9,7 +9,7 @@ from ullage.api.search import search
 from ullage.cli.recall import find_places
 from ullage.core.search.ranking import HITS, Hit
 
-SUMMARY = "find what was said or left out, by words"
+SUMMARY = "search messages and dropped texts by words"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

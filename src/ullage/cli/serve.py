@@ -139,14 +139,14 @@ def add_rules(what: argparse._ActionsContainer) -> None:
     what.add_argument(
         "--recall-tools",
         action="store_true",
-        help="keep what was left out, and give models tools to read and search it",
+        help="keep dropped texts, and give models tools to read and search them",
     )
     what.add_argument("--window", type=int, metavar="TOKENS", help="the window, if you know better")
 
 
 def _add_log(parser: argparse.ArgumentParser) -> None:
     """Declare what is logged."""
-    told = parser.add_argument_group("what is logged, on stderr")
+    told = parser.add_argument_group("the log level, on stderr")
     loud = told.add_mutually_exclusive_group()
     loud.add_argument(
         "-v", "--verbose", action="store_true", help="requests for the proxy's own pages too"

@@ -43,7 +43,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     source = parser.add_argument_group(
-        "whose window (else the JSON of Claude Code on stdin, else the newest session here)"
+        "the session to show (else the JSON of Claude Code on stdin, else the newest session here)"
     )
     source.add_argument(
         "--from", dest="source", choices=stations.SOURCES, help="the newest session of a program"
@@ -54,7 +54,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     form = parser.add_argument_group("how to show it")
     form.add_argument("--width", type=int, metavar="CELLS", help="at most so wide (COLUMNS, or 80)")
     form.add_argument("--format", dest="template", metavar="TEXT", help="with fields in braces")
-    form.add_argument("--json", action="store_true", help="what is known, as JSON")
+    form.add_argument("--json", action="store_true", help="the state as JSON")
     form.add_argument("--ascii", action="store_true", help="no characters beyond ASCII")
     form.add_argument("--color", choices=("auto", "always", "never"), default="auto")
     form.add_argument(
@@ -62,7 +62,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         dest="place",
         choices=meter.PLACES,
         default="plain",
-        help="where the line stands: its colours, and what is escaped there",
+        help="the program that shows the line: sets its colours and escapes",
     )
     form.add_argument("--quiet", action="store_true", help="print nothing where nothing is known")
     form.add_argument(

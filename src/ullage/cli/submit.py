@@ -36,7 +36,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("text", nargs="?", help=TEXT)
     parser.add_argument("--session", metavar="NAME", help="go on in this session (else a new one)")
-    parser.add_argument("--tenant", metavar="NAME", help="whose job it is (default)")
+    parser.add_argument("--tenant", metavar="NAME", help="the tenant of the job (default)")
     parser.add_argument(
         "--priority", type=int, metavar="N", help="-100 to 100, among this tenant's jobs (0)"
     )

@@ -29,7 +29,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.epilog = EPILOG
     add_sources(parser)
-    parser.add_argument("--proxy", metavar="URL", help="a running proxy, in the place of all that")
+    parser.add_argument("--proxy", metavar="URL", help="a running proxy, instead of all that")
     parser.add_argument(
         "--token-env", metavar="NAME", help="the variable with the token that the proxy wants"
     )

@@ -21,7 +21,7 @@ from ullage.workers.opening import ENGINES
 
 SUMMARY = "watch and steer conversations in a browser: your sessions, Claude Code's, Codex'"
 
-EPILOG = """Everything that is there is shown: --from names what is wanted alone. A proxy shows its
+EPILOG = """Shows every source that exists; --from limits it. A proxy shows its
 conversations at its own address (ullage serve). Nothing is loaded from elsewhere."""
 
 PORT = 8791
@@ -38,7 +38,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         const="",
         choices=("", *ENGINES),
         metavar="ENGINE",
-        help="watch the queue of turns beside the log, too: what waits, runs and works there",
+        help="also watch the queue of turns: waiting jobs, running jobs and workers",
     )
     parser.add_argument("--host", default="127.0.0.1", help="the address to bind to (127.0.0.1)")
     parser.add_argument(

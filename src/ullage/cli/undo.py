@@ -10,8 +10,8 @@ from ullage.cli import desk, lines
 
 SUMMARY = "bring back the files that the last turn of a session changed; again, one turn further"
 
-EPILOG = """Files that were changed since are left and told (exit code 1); --force brings them back,
-too. What is kept, and what of a command cannot be brought back: docs/agent.md."""
+EPILOG = """Files that were changed since then are left and listed (exit code 1); --force brings
+them back, too. Which files are kept, and the limits for commands: docs/agent.md."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +20,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("session", help="its name, or how it begins")
     parser.add_argument("--turn", type=int, metavar="N", help="the changes of turn N alone")
     parser.add_argument(
-        "--force", action="store_true", help="bring back files that were changed since, too"
+        "--force", action="store_true", help="also bring back files that were changed since then"
     )
     parser.add_argument("--dry-run", action="store_true", help="say what would be done")
     desk.add_log(parser)
@@ -58,5 +58,7 @@ def draw_undone(done: Undone, *, dry: bool = False) -> list[str]:
         f"  left  {lines.brief(path, 400)}: {lines.brief(why, 400)}" for path, why in done.left
     ]
     if not dry and any(why in FORCED for _, why in done.left):
-        told.append("  force brings back what was changed since, where it was kept")
+        told.append(
+            "  force also brings back files that were changed since then, if they were kept"
+        )
     return told

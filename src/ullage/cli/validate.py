@@ -19,9 +19,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "file", help="messages or a request (JSON or JSON lines), a session file, or - for stdin"
     )
     parser.add_argument(
-        "--from", dest="source", choices=importers.SOURCES, help="who wrote it (else recognised)"
+        "--from",
+        dest="source",
+        choices=importers.SOURCES,
+        help="the program that wrote it (else recognised)",
     )
-    parser.add_argument("--model", help="whose window and vocabulary (else the file's model)")
+    parser.add_argument(
+        "--model", help="the model whose window and vocabulary count (else the file's model)"
+    )
     parser.add_argument("--base-url", help="the server that will be asked")
     parser.add_argument("--window", type=int, metavar="TOKENS", help="the window, in tokens")
     parser.add_argument("--max-tokens", type=int, metavar="TOKENS", help="the output asked for")

@@ -13,7 +13,9 @@ from ullage.importers.files import is_file
 from ullage.storage import ndjson
 from ullage.storage.log import EventLog, faults_of
 
-SUMMARY = "check that a session or an exported file is what was written; exit code 1 if not"
+SUMMARY = (
+    "check that a session or an exported file is unchanged since it was written; exit code 1 if not"
+)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -363,10 +363,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--log", action="append", default=[], metavar="FILE", help="a server's log, or - for stdin"
     )
-    group.add_argument("--base-url", metavar="URL", help="a server whose window has to suffice")
+    group.add_argument(
+        "--base-url", metavar="URL", help="a server whose window must be large enough"
+    )
     group.add_argument("--proxy", metavar="URL", help=f"a running proxy ({PROXY})")
     group.add_argument(
-        "--from", dest="source", choices=stations.SOURCES, help="whose sessions are looked at"
+        "--from",
+        dest="source",
+        choices=stations.SOURCES,
+        help="the programs whose sessions to watch",
     )
     group.add_argument(
         "--store",

@@ -33,7 +33,7 @@ CHANGES: Final[Mapping[Source | None, tuple[str, ...]]] = {
     **dict.fromkeys(
         ("refusal", "truncation", "contention"),
         (
-            "--refresh forgets what was learned; a larger prompt that is answered refutes it",
+            "--refresh forgets learned windows; an answered larger prompt refutes them",
             "--window N; only repeated refusals that name their numbers in fields lower it",
         ),
     ),
@@ -66,7 +66,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="U",
         help="the server's URL, such as http://127.0.0.1:8080/v1 (else the configured one)",
     )
-    parser.add_argument("--provider", metavar="P", help="who serves it, where no URL tells")
+    parser.add_argument(
+        "--provider", metavar="P", help="the provider that serves it, if no URL shows it"
+    )
     parser.add_argument(
         "--api-key-env",
         metavar="NAME",
@@ -76,7 +78,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--window", type=int, metavar="N", help="the operator's own word, in tokens"
     )
     parser.add_argument(
-        "--refresh", action="store_true", help="forget what was heard and learned, and ask again"
+        "--refresh",
+        action="store_true",
+        help="forget earlier answers and learned windows, and ask again",
     )
     parser.add_argument(
         "--explain",

@@ -137,7 +137,7 @@ def _take_upstream(given: argparse.Namespace) -> None:
         _, equals, url = words.pop(0).partition("=")
         if not equals:
             if not words:
-                raise ConfigurationError("--upstream needs a URL behind it")
+                raise ConfigurationError("--upstream needs a URL after it")
             url = words.pop(0)
         given.upstream = [*given.upstream, url]
     given.words = words[1:] if words[:1] == ["--"] and given.words != words else words

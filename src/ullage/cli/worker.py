@@ -118,7 +118,7 @@ async def _work(worker: Any, announce: Callable[[str, list[str]], None]) -> None
             announce("draining", ["drains: takes no job more"])
             worker.drain()
         else:
-            announce("leaving", ["leaves what is under way to other workers"])
+            announce("leaving", ["leaves its running jobs to other workers"])
             worker.leave()
 
     loop = asyncio.get_running_loop()

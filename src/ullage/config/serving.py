@@ -83,8 +83,8 @@ class Upstream:
             )
         if self.api_key is not None and not _visible(self.api_key):
             raise Misfit(
-                f"api_key of the upstream {self.name!r} cannot stand in a header: it is empty, or "
-                "has characters other than visible ASCII",
+                f"api_key of the upstream {self.name!r} cannot be sent in a header: it is empty, "
+                "or has characters other than visible ASCII",
                 "api_key",
             )
         if not self.models or not all(self.models):

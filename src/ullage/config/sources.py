@@ -259,5 +259,5 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(made) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {twice!r} stands there twice: take one away")
+        raise ValueError(f"the key {twice!r} is there twice: remove one")
     return made

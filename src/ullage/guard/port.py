@@ -66,7 +66,7 @@ UNKNOWN: Final = ErrorKind("other", certainty="likely")
 
 REFUSED: Final = (
     "the provider refused the history as malformed, although it was repaired by the rules of its "
-    "dialect: `ullage validate FILE` names what is known to be wrong with it"
+    "dialect: `ullage validate FILE` lists its known faults"
 )
 
 

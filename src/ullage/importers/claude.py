@@ -343,11 +343,13 @@ def _warnings(tree: Tree, chain: Sequence[Node]) -> list[str]:
     if tree.repeated:
         told.append(f"{plural(tree.repeated, 'line')} were in the file before and count once")
     if tree.gaps:
-        told.append("the line before the first one is not in the file: what was earlier is unknown")
+        told.append(
+            "the line before the first one is not in the file: earlier messages are unknown"
+        )
     cleared = sum(words(node.fields.get("subtype")) in CLEARINGS for node in chain)
     if cleared:
         told.append(
             f"older tool results were cleared {plural(cleared, 'time')}; the file keeps them whole,"
-            " so they are counted as if they still stood there"
+            " so they are counted as if they were still there"
         )
     return told

@@ -141,7 +141,7 @@ class LogSource:
             try:
                 report = self._hands.report(name)
             except UllageError as error:
-                notes.append(f"what fills the window cannot be told: {error}")
+                notes.append(f"the contents of the window are unknown: {error}")
         question = self._question(tally)
         window = describe_window(self._find_runtime(), question)
         row = tally.make_row()
@@ -211,7 +211,7 @@ class LogSource:
             question = self._question(self._tallies[name])
             self._find_runtime().forget(question)
             return {"forgotten": question.model or "the model", "at": question.base_url or ""}
-        raise NotPossible(f"a session of this log cannot be told to {action:.40} here")
+        raise NotPossible(f"sessions of this log cannot {action:.40} here")
 
     def _pin(self, name: str, told: str) -> dict[str, Any]:
         """Pin a message by its place in the whole history, or pin it no more."""

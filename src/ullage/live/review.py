@@ -33,8 +33,8 @@ SENTENCE: Final = re.compile(r"(?<=[.!?\u3002\uff01\uff1f])\s+|\s*\n\s*")
 WORDY: Final = re.compile(r"\w")
 
 LAWS: Final[Mapping[str, str]] = {
-    "protocol": "calls and results stand together, roles are in order",
-    "pins": "what is pinned stands as it was",
+    "protocol": "calls and results are together, roles are in order",
+    "pins": "pinned messages are unchanged",
     "untouched": "messages that no edit names are the same, byte for byte",
     "smaller": "the result is smaller",
 }
@@ -123,11 +123,11 @@ class _Drawer:
             return ReviewedUnit(
                 -1,
                 now.role,
-                "the block that stands for what was left out",
+                "the block that replaces the dropped messages",
                 "added",
                 0,
                 after[new],
-                "written by rule from what was left out, or by a summarizer",
+                "written by rule from the dropped messages, or by a summarizer",
                 references=tuple(sorted(find_references(text))),
                 now=self._cut(text),
             )
@@ -163,7 +163,7 @@ class _Drawer:
         if not said or not self._block:
             return "", 0.0 if said else None
         there = sum(" ".join(sentence.split()) in self._block for sentence in said)
-        lives = f"{there:,} of {len(said):,} sentences stand in the block, word for word"
+        lives = f"{there:,} of {len(said):,} sentences are in the block, word for word"
         return lives if there else "", round(there / len(said), 3)
 
     def _explain(self, old: int, fate: Fate, replaced: str) -> str:

@@ -52,7 +52,7 @@ def _list_unused_tools(tools: Sequence[Any], called: set[str], meter: Meter) -> 
     for name, size in tool_sizes(known, meter)[1]:
         if name not in called:
             tokens = meter.scale.of(size).best
-            yield Waste("unused tool", name, tokens, "no call was made of it: do not offer it")
+            yield Waste("unused tool", name, tokens, "it was never called: do not offer it")
 
 
 def _list_repeats(report: Mapping[str, Any]) -> Iterator[Waste]:

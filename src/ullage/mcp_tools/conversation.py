@@ -27,7 +27,9 @@ class NamedConversation:
         list[dict[str, Any]] | None,
         Field(description="The history, as it would be sent to OpenAI, Anthropic or Google"),
     ] = None
-    system: Annotated[Any, Field(description="The system prompt, where it stands beside")] = None
+    system: Annotated[Any, Field(description="The system prompt, if it is not in the messages")] = (
+        None
+    )
     tools: Annotated[
         list[dict[str, Any]] | None, Field(description="Definitions of the tools, as sent")
     ] = None
@@ -59,7 +61,7 @@ def read_conversation(
         return importers.parse(json.dumps(given).encode("utf-8", "surrogatepass"))
     if named.source not in sources:
         raise ConfigurationError(
-            f"sessions of {named.source} are not lent here: this server was started with "
+            f"sessions of {named.source} are not shared here: this server was started with "
             f"--from {','.join(sorted(sources)) or 'none'}"
         )
     if named.session is None:

@@ -38,14 +38,16 @@ has it."""
 BEGINS: Final = 80
 """Characters of a message that are told of it."""
 
-Model = Annotated[str | None, Field(description="Whose vocabulary, window and prices to take")]
+Model = Annotated[
+    str | None, Field(description="The model whose vocabulary, window and prices count")
+]
 Url = Annotated[
     str | None, Field(description="The model's server, such as http://127.0.0.1:8080/v1")
 ]
 Window = Annotated[int | None, Field(description="The window in tokens, where you know better")]
 Store = Annotated[
     NamedConversation | None,
-    Field(description="Look here, in the place of the stores of this machine"),
+    Field(description="Look here instead of the stores of this machine"),
 ]
 
 
@@ -66,7 +68,7 @@ class HostTools:
         model: Annotated[str | None, Field(description="The model's id")] = None,
         base_url: Url = None,
         provider: Annotated[
-            str | None, Field(description="Who serves it, where no URL tells")
+            str | None, Field(description="The provider that serves it, if no URL shows it")
         ] = None,
     ) -> WindowResult:
         """Tell how large a model's context window is, and who says so."""

@@ -367,7 +367,7 @@ async def _read_form(request: Request) -> dict[str, Any]:
     async for chunk in request.stream():
         data += chunk
         if len(data) > LARGEST:
-            raise NotPossible(f"a form of over {LARGEST:,} bytes is not taken")
+            raise NotPossible(f"the form is too large: it may have at most {LARGEST:,} bytes")
     try:
         if _is_json(request):
             value = json.loads(data or b"{}")

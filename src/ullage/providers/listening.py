@@ -155,7 +155,9 @@ class _Listener:
             for delta in into.take(value):
                 self._hear(delta)
         else:
-            raise Garbled("it holds what is no JSON object", torn=last, sample=event.data)
+            raise Garbled(
+                "it holds something other than JSON objects", torn=last, sample=event.data
+            )
         self.over = self.over or into.failed is not None or (into.ended and not self._trailing)
 
 

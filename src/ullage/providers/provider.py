@@ -50,7 +50,7 @@ class Limits:
             return ""
         return (
             f"asked for {count:,} calls of tools at once, and {self.most_calls:,} are the most: "
-            "none was run; raise most_calls if it is to be so"
+            "none was run; raise most_calls to allow more"
         )
 
     def refuse_time(self) -> str:

@@ -50,7 +50,7 @@ LEAST: Final = 200
 SHARE: Final = 0.5
 """Of the room that is left in the window, what the results of one round may take."""
 
-UNREAD: Final = "error: what was left out cannot be read now; go on without it"
+UNREAD: Final = "error: the dropped text cannot be read now; go on without it"
 NO_ROOM: Final = "error: there is no room left in the context window for this text"
 UNKNOWN: Final = (
     "error: nothing that was left out of this conversation has the reference {name!r:.40}; copy "
@@ -180,14 +180,14 @@ class Answering:
                 named = await run(self._find_named, call, plan)
                 return [await run(self._answer, asked, named) for asked in calls]
         except StoreError as error:
-            log.warning("what was left out cannot be read: %s", error)
+            log.warning("the dropped texts cannot be read: %s", error)
         except TimeoutError:
-            log.warning("the store took over %g seconds to read what was left out", PATIENCE_S)
+            log.warning("the store took over %g seconds to read the dropped texts", PATIENCE_S)
         except Exception:
             self._meters.fault()
             if not self._fail_open:
                 raise
-            log.exception("what was left out could not be read; the model is told so")
+            log.exception("the dropped texts could not be read; the model was told so")
         return [_Answer(asked, _Sentence(UNREAD), "failed") for asked in calls]
 
     def _find_named(self, call: ProxyCall, plan: Plan) -> frozenset[str]:

@@ -172,7 +172,7 @@ def _flat(raw: bytes, most: int, inside: int = 0) -> None:
 
 def _too_deep(most: int) -> RequestRefused:
     text = (
-        f"the body is nested deeper than {most} levels: send what is inside as text, or raise "
+        f"the body is nested deeper than {most} levels: send the inner part as text, or raise "
         "max_depth in [serve]"
     )
     return RequestRefused(400, "nested_too_deep", text)
@@ -270,13 +270,13 @@ def _check_bounds(body: Body, bounds: Bounds) -> Body:
         raise RequestRefused(
             413,
             "too_many_messages",
-            f"the request has {len(body.history):,} messages, and {bounds.messages:,} are taken: "
-            "send fewer, or raise max_messages in [serve]",
+            f"the request has {len(body.history):,} messages, and at most {bounds.messages:,} are "
+            "accepted: send fewer, or raise max_messages in [serve]",
         )
     choices = body.fields.get("n")
     if type(choices) in (int, float) and choices > bounds.choices:  # type: ignore[operator]  # a number
         raise RequestRefused(
-            400, "too_many_choices", f"n is {choices}, and {bounds.choices} are taken"
+            400, "too_many_choices", f"n is {choices}, and at most {bounds.choices} is accepted"
         )
     return body
 

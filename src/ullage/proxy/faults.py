@@ -37,5 +37,5 @@ class FaultsBeside:
             return False
         self._count()
         if self._ends:
-            log.error("a fault beside a request, which goes on", exc_info=error)
+            log.error("a fault outside a request; the request goes on", exc_info=error)
         return self._ends

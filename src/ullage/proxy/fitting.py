@@ -333,7 +333,9 @@ class Fitting:
             plan = await self._guarding.fit(call)
             return await self._store.desk.writes.run(self._find_names, call, plan)
         if call.session is None:
-            raise ConfigurationError("whose text? Name a session that was fitted, or send messages")
+            raise ConfigurationError(
+                "no conversation is named: name a session that was fitted, or send messages"
+            )
         known = await self._known.fetch(call)
         if known is None:
             raise RequestRefused(404, UNKNOWN_SESSION, NO_SESSION)

@@ -58,7 +58,7 @@ class Conversed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = None
     system: Annotated[
         str | list[dict[str, Any]] | dict[str, Any] | None,
-        Meta(description="the operator's text, where the dialect has it beside the messages"),
+        Meta(description="the system text, if the dialect keeps it outside the messages"),
     ] = None
     dialect: Annotated[
         str | None,
@@ -70,8 +70,8 @@ class Conversed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reserve: Annotated[
         Tokens | None,
         Meta(
-            description="tokens of output that are asked for whatever is answered here, in the "
-            "place of max_tokens: they stay free where the model's server insists on them"
+            description="tokens of output that you will ask for in any case, instead of "
+            "max_tokens: they stay free if the model's server insists on them"
         ),
     ] = None
     pins: Annotated[

@@ -273,7 +273,7 @@ class Guarding:
         except Exception:
             if not self._serve.fail_open:
                 raise
-            log.exception("what an answer told could not be learned")
+            log.exception("the guard could not learn from an answer")
         return found
 
     def _remember(self, measured: MeasuredRequest, report: Any) -> None:

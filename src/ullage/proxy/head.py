@@ -222,10 +222,10 @@ def _check_frame(name: bytes, value: bytes) -> None:
     """Raise Refused for a header that announces what is not taken here."""
     if name == b"upgrade" and value == b"websocket":
         raise RequestRefused(
-            400, "upgrade_refused", "no WebSocket is spoken here: send requests over HTTP/1.1"
+            400, "upgrade_refused", "WebSocket is not supported here: send requests over HTTP/1.1"
         )
     if name != b"upgrade" and value != FRAMED[name]:
-        raise RequestRefused(415, "encoding_refused", "compressed request bodies are not taken")
+        raise RequestRefused(415, "encoding_refused", "compressed request bodies are not accepted")
 
 
 def _all(headers: Headers, name: bytes) -> list[bytes]:

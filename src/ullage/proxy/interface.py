@@ -125,7 +125,7 @@ def _check_method(head: RequestHead, allowed: tuple[str, ...]) -> None:
         return
     named = ", ".join(allowed)
     refused = RequestRefused(
-        405, "method_not_allowed", f"{head.method:.20} is not taken here: {named}"
+        405, "method_not_allowed", f"{head.method:.20} is not allowed here: {named}"
     )
     refused.allow = named
     raise refused

@@ -72,7 +72,7 @@ class RequestLine:
     left: bool = False
 
     def fields(self) -> dict[str, Any]:
-        """Return what is known, as JSON can carry it."""
+        """Return the state as JSON can carry it."""
         found = {**asdict(self), "seconds": round(self.seconds, 3), "share": self.share}
         found |= {"answered": self.answered or None, "left": self.left or None}
         return {name: value for name, value in found.items() if value is not None and value != ""}

@@ -20,12 +20,12 @@ SPEC: Final = "3.1.0"
 SCHEMAS: Final = "#/components/schemas/{name}"
 
 REFUSALS: Final = (
-    ("400", "the body is no JSON, is nested too deeply, or holds a number that is none"),
+    ("400", "the body is no JSON, is nested too deeply, or holds an invalid number"),
     ("401", "a token is missing: send it as x-ullage-token or as bearer token"),
     ("403", "the host or the origin is not served"),
     ("404", "no upstream serves the model, or there is no such session or text"),
-    ("405", "the method is not taken here: see Allow"),
-    ("413", "the body, its values or its messages are more than is taken"),
+    ("405", "the method is not allowed here: see Allow"),
+    ("413", "the body, its values or its messages are over the limit"),
     ("415", "the body is compressed, or of another type than application/json"),
     ("422", "a field is missing, unknown or wrong, or the messages cannot be read"),
     ("429", "over a bound of this client or of the proxy: come again after Retry-After"),

@@ -140,7 +140,7 @@ class Pages:
                 viewer = scope.get(VIEWER) or Viewer()
                 status, kind, body = await self._page(scope["path"], viewer)
         else:
-            told = {"error": f"{method} is not taken here: GET and HEAD are"}
+            told = {"error": f"{method} is not allowed here: use GET or HEAD"}
             status, kind, body = 405, JSON, _json(told)
         headers = [
             (b"content-type", kind.encode()),

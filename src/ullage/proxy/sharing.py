@@ -139,7 +139,7 @@ class Sharing:
     def _go_on_later(self, task: asyncio.Task[None]) -> None:
         """Begin anew after a fault: one of who hears, or of a store."""
         if task is self._task and self._loop is not None and not task.cancelled():
-            log.error("replicas could not be told, or heard", exc_info=task.exception())
+            log.error("could not send to or receive from the replicas", exc_info=task.exception())
             self._loop.call_later(LOOK_S, self._begin_task)
 
     def _begin_task(self) -> None:

@@ -61,7 +61,7 @@ class ProxySource:
         """Undo the last compaction, pin a message, read a text back, plan under another policy."""
         act = self._acts.get(action)
         if act is None:
-            raise NotPossible(f"a conversation of the proxy cannot be told to {action:.40}")
+            raise NotPossible(f"conversations of the proxy cannot {action:.40}")
         return act(name, options)
 
     def close(self) -> None:
@@ -105,7 +105,7 @@ class ProxySource:
         del options
         question = self._watch.find_question(name)
         self._app.forget(question)
-        self._watch.note_act(name, "what was learned of the window is forgotten", self._now())
+        self._watch.note_act(name, "the learned window is forgotten", self._now())
         return {"forgotten": question.model or "the model", "at": question.base_url or ""}
 
     def _name(self, name: str, messages: Sequence[Any]) -> bytes:

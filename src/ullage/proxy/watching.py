@@ -324,7 +324,7 @@ class ConversationWatch:
                 report = self._report(track, held.last, request)
                 waste = self._find_waste(track, request, report)
             except UllageError as error:
-                notes.append(f"what fills the window cannot be told: {error}")
+                notes.append(f"the contents of the window are unknown: {error}")
         can = {"forget"} | (set() if held is None else {"again", "pin", "recall", "undo"})
         return SessionDetail(
             track.draw_row(),

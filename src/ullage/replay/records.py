@@ -117,7 +117,7 @@ class ReplayRecords:
             self._out.flush()
         except OSError as error:
             raise StoreError(
-                f"{self.path} cannot take more results: {error.strerror}. What is in it is kept: "
+                f"{self.path} cannot take more results: {error.strerror}. Its contents are kept: "
                 "make room, and give the same command to go on"
             ) from error
 

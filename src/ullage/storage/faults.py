@@ -75,8 +75,8 @@ def foreign(path: Path) -> StoreError:
 def other_kind(path: Path, table: str) -> StoreError:
     """Return the refusal of a file of ours that is of another kind."""
     return StoreError(
-        f"{path} is a file of ullage's of another kind, without the table {table}: sessions and "
-        "what guards keep are in one file, the queue beside it (FILE.jobs) in another"
+        f"{path} is another kind of ullage file, without the table {table}: sessions and guard "
+        "state are in one file, the queue is in another (FILE.jobs)"
     )
 
 

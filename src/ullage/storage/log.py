@@ -360,8 +360,8 @@ def _lacking(session: str, seq: int) -> CorruptLog:
 
 def _make_damage_error(session: str, seq: int) -> CorruptLog:
     return CorruptLog(
-        f"event {seq} of session {session} is not what was written, or what was written before it "
-        f"is gone: {_ways_out(session, seq)}"
+        f"event {seq} of session {session} was changed after it was written, or events before it "
+        f"are gone: {_ways_out(session, seq)}"
     )
 
 
@@ -396,7 +396,7 @@ def faults_of(stamped: Iterable[Stamped], head: Head | None = None) -> Iterator[
         if event.seq != seq + 1:
             yield f"{where} follows event {seq}"
         if not event.follows(before):
-            yield f"{where} is not what was written, or what was written before it is gone"
+            yield f"{where} was changed after it was written, or events before it are gone"
         if stamped_epoch < epoch:
             yield f"{where} was written in epoch {stamped_epoch}, after one of epoch {epoch}"
         seq, before, epoch = event.seq, event.id, max(epoch, stamped_epoch)

@@ -116,7 +116,7 @@ def _keep_torn(torn: Torn, path: Path) -> Torn:
     except OSError as error:
         raise StoreError(
             f"line {torn.line} of {path} was cut off, and {beside} cannot record it ({error}): "
-            "nothing was brought in; put the file where it can, or remove the line"
+            "nothing was imported; move the file to a folder where it can, or remove the line"
         ) from error
     return replace(torn, kept=beside)
 

@@ -121,7 +121,7 @@ class ObjectPlace:
             data = bytes(self._store.get(moved.name).bytes())
         if _hash(data) != moved.hash:
             raise LostText(
-                f"the object {moved} is not what was written there ({len(data):,} bytes of "
+                f"the object {moved} was changed after it was written ({len(data):,} bytes of "
                 f"{moved.size:,}, another hash): restore it from a backup or an older version"
             )
         return data.decode("utf-8", "surrogatepass")

@@ -447,8 +447,8 @@ class PostgresDatabase:
             )
         if held is not None and held.closed:
             return ConnectionLost(
-                f"the connection to {self.url} was lost: what was being written may be there or "
-                f"not, read it anew before another try ({said})"
+                f"the connection to {self.url} was lost: the last write may or may not be there, "
+                f"read the session again before another try ({said})"
             )
         return StoreError(f"{self.url} failed: {said}")
 
@@ -543,7 +543,7 @@ def read_parameters(url: str, shown: str) -> dict[str, Any]:
     if said is None:  # outside: libpq quotes the part it stumbled over, a password perhaps
         raise ConfigurationError(
             f"store {shown!r} is no URL of PostgreSQL: write postgresql://USER@HOST:PORT/DATABASE, "
-            "with %XX for what is special in a name or a password"
+            "with %XX for special characters in a name or a password"
         )
     return {**DEFAULTS, **said}
 

@@ -143,7 +143,7 @@ class Outage:
             if isinstance(error, TimeoutError):
                 error = StoreError(f"{self._name} gave no answer within {ANSWER_S:g} s")
             strange = None if isinstance(error, StoreError) else error
-            log.warning("the store is away, memory stands in: %s", error, exc_info=strange)
+            log.warning("the store is away, memory is used instead: %s", error, exc_info=strange)
 
     def end(self) -> None:
         """Note that the store is there again."""

@@ -115,7 +115,7 @@ TOKENS_TOTAL: Final = Described(
 )
 COMPACTION_FAULTS_TOTAL: Final = Described(
     "ullage_compaction_faults_total",
-    "What is asked for again after a compaction left it out.",
+    "Texts asked for again after a compaction left them out.",
     ("kind",),
 )
 PRESSURE_TRANSITIONS_TOTAL: Final = Described(
@@ -159,7 +159,7 @@ COMPACTION_ANSWERS: Final = Described(
 )
 CALLS_AFTER_COMPACTION_TOTAL: Final = Described(
     "ullage_calls_after_compaction_total",
-    "Calls in the 20 answers behind a compaction: made before, word for word, or new.",
+    "Calls in the 20 answers after a compaction: made before, word for word, or new.",
     ("kind",),
 )
 CACHE_BUSTS_TOTAL: Final = Described(
@@ -266,7 +266,7 @@ class ProxyMeters:
         self.windows = registry.gauge(
             Described(
                 "ullage_context_window_tokens",
-                "The input bound of a model as it was last resolved, and who said it.",
+                "The input bound of a model as it was last resolved, and its source.",
                 ("model", "source"),
             )
         )

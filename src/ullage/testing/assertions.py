@@ -128,8 +128,8 @@ def _check_kept(before: Sequence[Any], after: Sequence[Any], pins: Iterable[int]
         found = next((i for i in range(reached + 1, len(own)) if own[i] == text), None)
         if found is None:
             raise AssertionError(
-                f"law 5 (untouched) is broken by {_name(after, place, 'the result')}: it stands "
-                f"in the history at {own.index(text)}, before what the result has in front of it"
+                f"law 5 (untouched) is broken by {_name(after, place, 'the result')}: it is at "
+                f"{own.index(text)} in the history, before messages that precede it in the result"
             )
         reached = found
 

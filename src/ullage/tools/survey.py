@@ -72,7 +72,7 @@ def survey(workspace: Workspace, keeper: Keeper, *, keep: bool) -> WorkspaceStat
     found, room = WorkspaceStates(), MOST_BYTES
     for entry in workspace.walk("", enter=lambda entry: entry.name not in SKIPPED):
         if len(found.states) >= MOST_FILES:
-            found.beyond.append(f"more than {MOST_FILES:,} files: {entry.path} and those behind it")
+            found.beyond.append(f"more than {MOST_FILES:,} files: {entry.path} and those after it")
             found.whole = False
             break
         state, read = _entry_state(workspace, entry, _Look(keeper, keep, min(room, LARGEST_FILE)))

@@ -468,7 +468,7 @@ def _explain_error(error: OSError, relative: str) -> Exception:
         return Fault(f"{relative!r} leads out of the workspace; stay beneath it")
     # ENOTDIR is what O_DIRECTORY with O_NOFOLLOW gives for a link as well.
     if error.errno == errno.ELOOP:
-        return Fault(f"{relative!r} goes through a symbolic link; use the path that it stands for")
+        return Fault(f"{relative!r} goes through a symbolic link; use the path that it points to")
     return error
 
 

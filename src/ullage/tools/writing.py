@@ -42,7 +42,7 @@ EDIT: Final = Spec(
     name="edit",
     description=(
         "Replace a piece of a text file of the workspace. The old piece must be in it exactly as "
-        "given, and only once: give enough of what is around it."
+        "given, and only once: include enough of the text around it."
     ),
     parameters={
         "type": "object",
@@ -237,7 +237,9 @@ def _file_path(workspace: Workspace, path: str) -> str:
     if path.endswith("/"):
         raise Fault(f"{path!r} names a folder; name a file")
     if workspace.is_in_repository(path):
-        raise Fault(f"{path!r} is git's own: what is in .git only git writes, by the shell")
+        raise Fault(
+            f"{path!r} is git's own: change files in .git only with git commands in the shell"
+        )
     return found
 
 
@@ -247,8 +249,8 @@ def _times(data: bytes, old: bytes, path: str, *, every: bool) -> int:
         raise Fault(f"the old piece is not in {path!r}; read the file and give it exactly")
     if times > 1 and not every:
         raise Fault(
-            f"the old piece is {times} times in {path!r}; give more of what is around it, "
-            "or say all=true"
+            f"the old piece is {times} times in {path!r}; include more of the text around "
+            "it, or give all=true"
         )
     return times
 

@@ -362,7 +362,7 @@ class Resolver:
             return ""
         return (
             f"the table's {row.bound:,} tokens for {question.model!r} are {row.provider}'s, whose "
-            f"host this is not; provider={row.provider!r} uses them all the same"
+            f"host this is not; provider={row.provider!r} uses them anyway"
         )
 
     def _override(self, question: Question) -> Claim | None:

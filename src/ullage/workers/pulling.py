@@ -161,7 +161,9 @@ class PullLoop:
             if running is not None and each.cancelled:
                 running.cancel()
             if key not in known and key not in self._under_way and not self._taking:
-                log.warning("job %s was lent here and not heard of: it is given back", key[0])
+                log.warning(
+                    "job %s was taken here and gave no sign of life: it is given back", key[0]
+                )
                 await self._engine.settle(self._worker, *key, None)
 
     def _leave_all(self) -> None:

@@ -160,7 +160,7 @@ def test_an_interrupt_brings_back_what_was_queued(play: Any, log: EventLog, key:
         it.press("a\rb\rc\rd\r")
         await it.until("and 1 more")
         it.press(key)
-        await it.until("interrupted; what had come is kept")
+        await it.until("interrupted; the part that had come is kept")
         await it.wait(lambda: it.screen.buffer.text == "a\nb\nc\nd")
         await it.idle()
         it.press("\x03")
@@ -183,7 +183,7 @@ def test_leaving_amid_an_answer_interrupts_it_with_a_record(play: Any, log: Even
     with scripted(slow()) as server:
         code, it = play(server, steps, text="go")
     assert code == 0
-    assert "interrupted; what had come is kept" in it.shown
+    assert "interrupted; the part that had come is kept" in it.shown
     assert [e.type for e in log.read("first")].count("turn_interrupted") == 1
 
 

@@ -233,7 +233,7 @@ def test_an_answer_that_is_interrupted_is_kept_and_what_was_queued_comes_back(
         shown.type("second")
         shown.until("queued: second")
         shown.press(key)
-        screen = shown.until("interrupted; what had come is kept")
+        screen = shown.until("interrupted; the part that had come is kept")
         assert "There are three" in screen or "There are" in screen
         shown.until("build> second")
         assert len(bodies(server)) == 1

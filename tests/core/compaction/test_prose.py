@@ -21,7 +21,7 @@ def test_lines_that_gave_way_are_told() -> None:
     short = "Goal:\n- mend the pump\nDone:\n- found the leak"
     found = settle_prose(WRITTEN, Block(f"x\n{short}", short))
     assert (found.prose, found.flaw) == (short, None)
-    assert found.removed == (*WRITTEN.removed, "gave way to what people said: who pays")
+    assert found.removed == (*WRITTEN.removed, "gave way to the user's words: who pays")
 
 
 def test_a_summary_of_which_nothing_stands_is_none_and_says_why() -> None:

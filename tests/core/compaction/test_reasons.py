@@ -16,7 +16,7 @@ MET = "the conversation is already"
         ("nothing_to_compact", 4_096, f"{MET} below the target of 4,096 tokens: "),
         ("nothing_to_compact", 2_410, f"{MET} at the target of 2,410 tokens: "),
         ("nothing_to_compact", 2_409, "nothing can be left out; "),
-        ("cannot_compact: x", 4_096, "what must stay is larger than the window takes: x; "),
+        ("cannot_compact: x", 4_096, "the messages that must stay are larger than the window: x; "),
     ],
 )
 def test_a_target_that_is_met_is_told_apart_from_one_that_cannot_be(

@@ -183,7 +183,7 @@ class Screen:
             await self._work
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            desk.say("interrupted; what had come is kept")
+            desk.say("interrupted; the part that had come is kept")
             if task is not None and task.cancelling():
                 raise
         finally:

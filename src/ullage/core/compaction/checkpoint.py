@@ -53,7 +53,7 @@ class Checkpoint:
 
     `first` is the first message that was touched, `source_count` how many were left out and
     `tail_count` how many stand behind the last one touched. `kept_tokens` stand before the first
-    edit and stay cached. `summary` is the block that stands for what was left out, `facts` what
+    edit and stay cached. `summary` is the block that replaces the dropped messages, `facts` what
     code carried over in it, `aside` the rules and open tasks that it had no room for. `usage` is
     the summariser's, `seen` the share of the text left out that it was shown. `since` is what came
     of the compaction before it (`Aftermath`), None for the first. `tokens_after_measured` and

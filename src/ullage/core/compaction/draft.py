@@ -318,6 +318,6 @@ def _find_bad_drop(script: Script, situation: Situation) -> str | None:
         return None
     whole = {i for unit in situation.units if not script.drops.isdisjoint(unit) for i in unit}
     if script.drops != whole:
-        return "leaves out a part of a unit, or what is in none: a call goes with its results"
+        return "leaves out a part of a unit: drop a call together with its results"
     pinned = min(script.drops & situation.pins, default=None)
     return None if pinned is None else f"leaves out message {pinned}, which must stay"

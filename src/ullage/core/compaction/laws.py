@@ -266,7 +266,7 @@ def _turns(transcript: Transcript, start: int) -> list[Violation]:
                 )
         if is_late(message):
             found.append(
-                _make_violation(index, "a result stands behind other content: results come first")
+                _make_violation(index, "a result comes after other content: results come first")
             )
         if not responds:
             found += [
@@ -349,7 +349,7 @@ def prove_bound(before: Transcript, script: Script, after: Edited) -> list[Viola
     It holds for the history that a script is made for: what comes later is made behind its edits.
     """
     needed = unbind(before, script).strips - script.strips
-    detail = "reasoning stands behind an edit, and is bound to what stood before it"
+    detail = "reasoning comes after an edit, and is bound to the messages before it"
     return [_make_violation(new, detail) for new, old in enumerate(after.origin) if old in needed]
 
 

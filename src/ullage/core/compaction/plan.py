@@ -118,7 +118,7 @@ class Order:
 
 
 BLOCK: Final = "block"
-"""What is edited by no strategy goes with the block that stands for what was left out."""
+"""What is edited by no strategy goes with the block that replaces the dropped messages."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,7 @@ def settle_prose(written: Written, block: Block) -> Written:
         return replace(written, prose=None, flaw=WORSE)
     stand = frozenset(parse(block.prose))
     gone = (line for line in parse(written.prose) if line not in stand)
-    removed = tuple(f"gave way to what people said: {line.text}" for line in gone)
+    removed = tuple(f"gave way to the user's words: {line.text}" for line in gone)
     return replace(written, prose=block.prose, removed=(*written.removed, *removed))
 
 

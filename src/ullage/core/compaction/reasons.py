@@ -18,9 +18,9 @@ Reason = Literal[
 ]
 WORDS: Final[Mapping[str, str]] = {
     "nothing_to_compact": "nothing can be left out",
-    "would_inflate": "what would stand in its place is larger",
-    "cannot_reach_target": "what must stay is larger than the target",
-    "cannot_compact": "what must stay is larger than the window takes",
+    "would_inflate": "the replacement is larger",
+    "cannot_reach_target": "the messages that must stay are larger than the target",
+    "cannot_compact": "the messages that must stay are larger than the window",
     "law_broken": "a rule of the wire would be broken",
 }
 """Reasons in words for people."""

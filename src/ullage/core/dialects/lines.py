@@ -50,8 +50,8 @@ class Lines:
         self._size += len(piece)
         if self._size > self._most:
             raise Garbled(
-                f"a line of the answer is longer than {self._most:,} bytes, the most that is "
-                "taken: is the upstream an Ollama?"
+                f"a line of the answer is longer than {self._most:,} bytes, the limit: is "
+                "the upstream an Ollama server?"
             )
 
 

@@ -113,8 +113,8 @@ class Events:
         self._size += size
         if self._size > self._most:
             raise Garbled(
-                f"an event is longer than {self._most:,} bytes, the most that is "
-                "taken: is the base URL that of a model server?"
+                f"an event is longer than {self._most:,} bytes, the limit: is "
+                "the base URL that of a model server?"
             )
 
 

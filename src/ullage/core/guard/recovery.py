@@ -223,8 +223,8 @@ def _without_media(setup: Setup, request: Request, sent: Prepared) -> Preparing:
     made = yield from compact_request(setup, request, measured, due)
     if made.outcome is None:
         raise ContextTooLargeError(
-            "the server refused the media or the bytes of the request, and what is left of them "
-            "is in messages that must stay: send fewer or smaller ones",
+            "the server refused the media or the bytes of the request, and the rest of them is "
+            "in messages that must stay: send fewer or smaller ones",
             tokens=sent.count.high,
             bound=sent.count.high,
         )

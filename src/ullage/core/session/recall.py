@@ -70,7 +70,9 @@ def cut_page(text: str, offset: int = 0, limit: int | None = None) -> Page:
     Raises ConfigurationError for an offset behind the text.
     """
     if offset > len(text):
-        raise ConfigurationError(f"offset {offset:,} is behind the {len(text):,} characters")
+        raise ConfigurationError(
+            f"offset {offset:,} is past the end: the text has {len(text):,} characters"
+        )
     end = len(text) if limit is None else offset + limit
     return Page(text[offset:end], offset, len(text))
 

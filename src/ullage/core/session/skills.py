@@ -23,7 +23,7 @@ MENTION: Final = re.compile(
 """`$name` anywhere, or `/name` at the beginning of a line, as a whole word."""
 
 HEAD: Final = "Skills, each read in full once the user names it as $name:"
-LEFT_OUT: Final = "- {n:,} more that are not listed; naming one reads it all the same"
+LEFT_OUT: Final = "- {n:,} more that are not listed; naming one still reads it"
 HASH_BYTES: Final = 16
 
 

@@ -23,7 +23,7 @@ WORDS: Final[Mapping[str, str]] = MappingProxyType(
         "summary_empty": "its answer was empty",
         "summary_malformed": "its answer had no line of a kind and a fact",
         "summary_cut": "its answer was cut off",
-        "summary_inflated": "its answer was longer than what it was to stand for",
+        "summary_inflated": "its answer was longer than the messages it was to replace",
         "summary_lossy": "its answer left out most of what it was to join",
         WORSE: "its answer would take the room of sentences that say more",
     }

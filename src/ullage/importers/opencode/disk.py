@@ -35,7 +35,7 @@ LOOKED_AT: Final = 100
 """Sessions of a database, the newest, whose messages are looked at for when they were written."""
 
 BEHIND: Final = (
-    "the newest writes may be missing: a log of writes lies beside the database without its index"
+    "the newest writes may be missing: the database has a write-ahead log without its index"
 )
 
 Value = dict[str, Any]

@@ -71,5 +71,5 @@ def names(strategies: Sequence[Strategy | str]) -> tuple[str, ...]:
     found = tuple(check(strategy) for strategy in strategies)
     twice = next((name for name in found if found.count(name) > 1), None)
     if twice is not None:
-        raise ConfigurationError(f"the strategy {twice!r} stands twice in one rung: give it once")
+        raise ConfigurationError(f"the strategy {twice!r} is in one rung twice: give it once")
     return found

@@ -77,8 +77,8 @@ class Anthropic:
         read = self._readings.read(tuple(messages), self.rules, self._message)
         if len(read) and read.messages[0].is_system:
             raise MalformedHistoryError(
-                "messages[0] has the role 'system': this API takes the operator's text beside the "
-                "messages, so pass it as system=",
+                "messages[0] has the role 'system': this API takes the system text in a field of "
+                "its own, so pass it as system=",
                 index=0,
             )
         return read

@@ -120,8 +120,8 @@ def _refuse(setup: Setup, measured: Measured) -> Generator[Need, Any, tuple[Even
     if window.is_learned and setup.tries and (yield NeedTrial()):
         return (
             Notice(
-                f"{size:,} tokens are over {bound:,} ({window.name_source()}): sent all the "
-                "same, as a trial of what was learned"
+                f"{size:,} tokens are over {bound:,} ({window.name_source()}): sent anyway, "
+                "to test the learned window"
             ),
         )
     raise ContextTooLargeError(

@@ -58,7 +58,7 @@ NO: Final = "a person said no"
 STUBBORN: Final = 8
 """Calls that would have changed something in plan mode, one after the other, that end the turn."""
 
-NOBODY: Final = "it needs a person's word, and nobody is there to give it"
+NOBODY: Final = "it needs a person's permission, and nobody is there to give it"
 
 
 @dataclass(slots=True)
