@@ -1,1 +1,1 @@
-"""Sizes: counts, usage, windows, the gauge, budgets, cost. It knows no dialect, no strategy."""
+"""Sizes: counts, usage, windows, the gauge, budgets and cost, without dialects or strategies."""

@@ -1,7 +1,7 @@
-"""What a window and a turn are divided into: shares of a window, room for output, a turn's budget.
+"""Budgets: shares of a window, room for output, and the budget of a turn.
 
-Plain arithmetic on numbers that others measured. It does not count, knows no prices and no clock;
-a budget is a value, and so is the ledger of what was spent of it.
+Plain arithmetic on measured numbers. This module does not count and knows no prices and no clock. A
+budget is a value, and so is the ledger of its spending.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ SHARES: Final[Mapping[str, float]] = MappingProxyType(
         "output_buffer": 0.10,
     }
 )
-"""What each section of a request gets of the window unless somebody says otherwise."""
+"""The default share of the window for each section of a request."""
 
 _EVEN: Final = 1e-9
-"""How far from 1 shares may add up: the rounding of five floats is below 1e-15."""
+"""The allowed difference of a sum of shares from 1: the rounding of five floats is below 1e-15."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +43,19 @@ class Overrun:
 
     @property
     def over(self) -> int:
-        """How many tokens it is over."""
+        """The number of tokens over its share."""
         return self.used - self.share
 
     def sentence(self) -> str:
-        """Say it in one line."""
+        """Return the overrun in one line."""
         return f"{self.section} holds {self.used:,} tokens, {self.over:,} over its {self.share:,}"
 
 
 def allocate(window_tokens: int, shares: Mapping[str, float] | None = None) -> dict[str, int]:
     """Divide a window (tokens) by shares; the parts add up to it exactly.
 
-    What rounding leaves goes to `conversation`. Raises ConfigurationError for a window that is no
-    positive number, and for shares that are negative, missing, unknown or do not add up to 1.
+    The rounding difference goes to `conversation`. Raises ConfigurationError if the window is not a
+    positive number, or if shares are negative, missing, unknown or do not add up to 1.
     """
     window = _tokens(window_tokens, "the window", least=1)
     exact = _exact(SHARES if shares is None else shares)
@@ -68,7 +68,7 @@ def allocate(window_tokens: int, shares: Mapping[str, float] | None = None) -> d
 def overruns(allocated: Mapping[str, int], used: Mapping[str, int]) -> tuple[Overrun, ...]:
     """Return the sections that hold more than their share, the largest overrun first.
 
-    Raises ConfigurationError for a section that has no share.
+    Raises ConfigurationError for a section without a share.
     """
     found = []
     for section, tokens in used.items():
@@ -84,7 +84,7 @@ def overruns(allocated: Mapping[str, int], used: Mapping[str, int]) -> tuple[Ove
 
 
 def _exact(shares: Mapping[str, object]) -> dict[str, int]:
-    """Return shares in whole parts of 10^12, as they were written, or say what is wrong."""
+    """Return shares in whole parts of 10^12, as they were written; raises ConfigurationError."""
     known: dict[str, float] = {}
     if set(shares) != set(SHARES):
         missing = ", ".join(sorted(set(SHARES) - set(shares))) or "none"
@@ -104,24 +104,24 @@ def _exact(shares: Mapping[str, object]) -> dict[str, int]:
             f"the shares add up to {total:.6g} and must add up to 1: change conversation to "
             f"{known['conversation'] + 1 - total:.6g}, or another one"
         )
-    # 0.29 is stored as 0.28999...98, of which 100 tokens would give 28.
+    # 0.29 is stored as 0.28999...98; 100 tokens of that would give 28.
     return {name: round(share * 10**12) for name, share in known.items()}
 
 
 # ── one request ─────────────────────────────────────────────────────────────────────────────────
 
 ANSWER: Final = 4_096
-"""Tokens for the answer beside thinking where nobody named a `max_tokens`. Our choice."""
+"""Tokens for the answer in addition to thinking if no `max_tokens` is given. Our choice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What of a request fits into a window, in tokens.
+    """The part of a request that fits into a window, in tokens.
 
-    `max_tokens` and `thinking_tokens` are what to send, None to leave them out; `lowered` says what
-    was changed and why. `room` is what is left for output, None where that is unknown. Where
-    `fits` is False the input leaves no room for an answer: `over` tokens of it have to go, and the
-    rest is as it was asked.
+    `max_tokens` and `thinking_tokens` are the values to send, None to leave them out. `lowered`
+    lists the changes and reasons. `room` is the space left for output, None if unknown. If `fits`
+    is False, the input leaves no room for an answer: `over` tokens of it must go, and the other
+    fields are as requested.
     """
 
     fits: bool
@@ -139,12 +139,11 @@ def fit(
     max_tokens: int | None = None,
     thinking_tokens: int | None = None,
 ) -> Fit:
-    """Say what of a request fits: the input, the output, and the thinking inside the output.
+    """Return what fits of a request: the input, the output, and the thinking inside the output.
 
-    A total window binds input and output together; an input limit binds the input alone. Give the
+    A total window limits input and output together; an input limit only limits the input. Give the
     upper edge of a count as `input_tokens`. Thinking keeps its part of `max_tokens`, and is left
-    out where that part falls below `LEAST_THINKING`. Raises ConfigurationError for numbers that
-    no request can have.
+    out if that part falls below `LEAST_THINKING`. Raises ConfigurationError for impossible numbers.
     """
     if not isinstance(window, Window):
         bound = _tokens(window, "the window", least=1)
@@ -177,7 +176,7 @@ def fit(
 
 
 def _check_output(max_tokens: int | None, thinking_tokens: int | None) -> None:
-    """Refuse an output that no provider would take."""
+    """Refuse an output that no provider accepts; raises ConfigurationError."""
     if max_tokens is not None:
         _tokens(max_tokens, "max_tokens", least=1)
     if thinking_tokens is None:
@@ -191,7 +190,7 @@ def _check_output(max_tokens: int | None, thinking_tokens: int | None) -> None:
 
 
 def _room(window: Window, used: int) -> tuple[int | None, str]:
-    """Return how many tokens are left for output, and why not more."""
+    """Return the number of tokens left for output, and the reason for the limit."""
     total, output = window.total_tokens, window.output_tokens
     left = None if total is None else max(0, total - used)
     if left is None or (output is not None and output <= left):
@@ -201,12 +200,12 @@ def _room(window: Window, used: int) -> tuple[int | None, str]:
 
 @dataclass(frozen=True, slots=True)
 class Cramped:
-    """A window that is too small for what must stay in every request, or for the work, in tokens.
+    """A window that is too small for the fixed part of every request, or for the work, in tokens.
 
     `fixed` is what must stay: `apart` for system text and tools, the rest for the task and the
-    current request. `bound` is the window, `needed` the one in which a compaction would reach its
-    target, and last. `growth` is what each answer brings where compactions follow one another too
-    soon, 0 where it is `fixed` that is too much.
+    current request. `bound` is the window. `needed` is the window in which a compaction would reach
+    its target and last. `growth` is the size of each answer if compactions follow each other too
+    soon; it is 0 if `fixed` is the problem.
     """
 
     fixed: int
@@ -216,7 +215,7 @@ class Cramped:
     growth: int = 0
 
     def sentence(self) -> str:
-        """Say it, with what would help."""
+        """Return the problem in words, with its remedies."""
         if self.growth:
             return (
                 f"The window of {self.bound:,} tokens is too small for the work: each answer "
@@ -232,24 +231,24 @@ class Cramped:
 
 
 SOON: Final = 2
-"""Answers after a compaction within which another one comes too soon."""
+"""Another compaction within this many answers comes too soon."""
 
 LASTING: Final = 3 * SOON
-"""Answers that a compaction should last in a window that is proposed."""
+"""The number of answers that a compaction should last in a proposed window."""
 
 ROUNDED: Final = 1_024
-"""Windows are proposed in multiples of this."""
+"""Proposed windows are multiples of this."""
 
 
 def find_cramped(fixed: int, apart: int, bound: int, share: float) -> Cramped | None:
-    """Return that a window is too small where what must stay is over its share of it."""
+    """Return a finding if the fixed part exceeds its share of the window."""
     if fixed <= share * bound:
         return None
     return Cramped(fixed, apart, bound, ceil(fixed / share / ROUNDED) * ROUNDED)
 
 
 def find_hasty(fixed: int, apart: int, bound: int, freed: int, answers: int) -> Cramped | None:
-    """Return that a window is too small for the work, where what was freed lasted few `answers`."""
+    """Return a finding if the tokens freed by a compaction lasted only a few `answers`."""
     if not 0 < answers <= SOON or freed <= 0:
         return None
     needed = ceil(bound * LASTING / answers / ROUNDED) * ROUNDED
@@ -263,16 +262,16 @@ Kind = Literal["call", "retry", "summary", "recovery", "subagent"]
 KINDS: Final[tuple[Kind, ...]] = ("call", "retry", "summary", "recovery", "subagent")
 
 RECOVERY: Final = 0.25
-"""The part of a turn's budget that is kept for one recovery (a summary and a repeated call). Our
+"""The part of a turn's budget reserved for one recovery (a summary and a repeated call). Our
 choice."""
 
 _CENT: Final = 1e-12
-"""Dollars below which two sums of floats are the same."""
+"""Two sums of floats are equal if they differ by less than this many dollars."""
 
 
 @dataclass(frozen=True, slots=True)
 class Charged:
-    """What one kind of call has cost; `dollars` is None once an unknown price was charged."""
+    """The cost of one kind of call; `dollars` is None once a call had an unknown price."""
 
     times: int = 0
     tokens: int = 0
@@ -281,7 +280,7 @@ class Charged:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """The ledger of a turn, by kind: every model call is in it, retries and summaries too."""
+    """The ledger of a turn, by kind. It includes every model call, also retries and summaries."""
 
     call: Charged = Charged()
     retry: Charged = Charged()
@@ -296,7 +295,7 @@ class Spent:
 
     @property
     def dollars(self) -> float | None:
-        """All dollars of the turn, None where the price of a call is unknown."""
+        """All dollars of the turn, None if the price of a call is unknown."""
         total = 0.0
         for charged in self._all():
             if charged.dollars is None:
@@ -322,7 +321,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a call is not within a turn's budget; `text` says it to people."""
+    """The reason why a call exceeds a turn's budget; `text` is the sentence for people."""
 
     reason: Literal["tokens", "dollars", "price_unknown"]
     text: str
@@ -333,10 +332,10 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class TurnBudget:
-    """What a turn may use, in tokens, in dollars, or both; None is no limit.
+    """The limits of a turn in tokens, in dollars, or both; `None` means no limit.
 
-    `recovery_share` of it is kept for one recovery from an overflow: other calls must leave it
-    alone until a recovery was charged.
+    `recovery_share` of it is reserved for one recovery from an overflow: other calls cannot use it
+    until a recovery was charged.
     """
 
     tokens: int | None = None
@@ -358,10 +357,10 @@ class TurnBudget:
     def allows(
         self, spent: Spent, *, tokens: int, dollars: float | None = None, recovering: bool = False
     ) -> Refusal | None:
-        """Return None where a call of this size may be made, else why not.
+        """Return None if a call of this size is allowed, else the reason why not.
 
-        `tokens` and `dollars` are the most it may cost. Where dollars are budgeted, an unknown
-        price (of this call or of one before it) is refused: nobody could say when they run out.
+        `tokens` and `dollars` are its highest cost. If dollars are budgeted, an unknown price (of
+        this call or an earlier one) is refused, because the end of the budget would be unknown.
         """
         _tokens(tokens, "the tokens of a call")
         _dollars(dollars, "the dollars of a call")
@@ -387,10 +386,10 @@ class TurnBudget:
 
 
 def divide_budget(budget: TurnBudget | None, spent: Spent, among: int) -> TurnBudget | None:
-    """Return what each of several may use of what a budget has left; None is no limit.
+    """Return the share for each of several from the rest of a budget; `None` means no limit.
 
-    Where dollars are budgeted and those spent are unknown, nothing is left. A budget is never
-    empty: what is used up has room for nothing.
+    If dollars are budgeted and the spent dollars are unknown, nothing is left. A used-up budget
+    still has 1 token or a tiny amount of dollars, because a budget is never empty.
     """
     if budget is None:
         return None
@@ -403,7 +402,7 @@ def divide_budget(budget: TurnBudget | None, spent: Spent, among: int) -> TurnBu
 
 
 def tighten_budget(one: TurnBudget | None, other: TurnBudget | None) -> TurnBudget | None:
-    """Return a budget that keeps to both; None is no limit."""
+    """Return a budget that respects both; `None` means no limit."""
     if one is None or other is None:
         return other if one is None else one
     tokens = [budget.tokens for budget in (one, other) if budget.tokens is not None]

@@ -1,11 +1,11 @@
-"""What reported usage teaches about a server whose vocabulary is not at hand.
+"""Calibration: learn from reported usage about a server whose vocabulary is unknown.
 
-A server's prompt is taken as two parts: the messages, with a ratio of reported to counted tokens,
-and what stands outside them (system text, tools, the template's opening). The first report of a
-conversation tells both together, each later one what came since. Both are weighed by what they can
-tell, as a Kalman filter does: words of one conversation are off the ratio by some share. A report
-behind images of which nothing is published tells what they take (`core.tokens.images`), and not
-the ratio. It keeps no readings and knows no server.
+The model of a prompt has two parts: the messages, with a ratio of reported to counted tokens, and
+the text outside them (system text, tools, the template's opening). The first report of a
+conversation covers both parts together; each later one covers the new messages. As in a Kalman
+filter, each report is weighed by its uncertainty. A report after images without a published rule
+teaches the size of images (`core.tokens.images`), not the ratio. This module keeps no readings and
+knows no server.
 """
 
 from __future__ import annotations
@@ -19,67 +19,68 @@ from ullage.core.values.frozen import list_fields, replace
 
 SANE: Final = (0.3, 5.0)
 """Ratios of reported to counted tokens that a real vocabulary can have: the averages of single
-kinds of text ran from 0.75 to 3.63 (docs/design/counting.md). Others report something else."""
+kinds of text ran from 0.75 to 3.63 (docs/design/counting.md). Other ratios report something else.
+"""
 
 MOST: Final = 10**9
-"""Tokens beyond which nothing is a size."""
+"""A number of tokens above this is not a size."""
 
 STEADY: Final = 8
-"""Readings after which a learned ratio is trusted most, and moves slowest."""
+"""The number of readings after which a learned ratio is trusted most and changes slowest."""
 
 WIDEST, NARROWEST, WORST = 0.15, 0.05, 0.9
-"""Half-width of the band around a ratio after no and after many readings, and at most:
-sessions of 40 chunks counted by one ratio were off by at most 6.4 % at p95 over twelve families."""
+"""Half-width of the band around a ratio: after no readings, after many, and the largest. Sessions
+of 40 chunks counted by one ratio were off by at most 6.4 % at p95 over twelve families."""
 
 ENOUGH: Final = 200
-"""Counted tokens of messages below which a report teaches no ratio yet, as long as none is known: a
-template's few tokens a message would be read as the vocabulary's otherwise."""
+"""As long as no ratio is known, a report with fewer counted tokens of messages teaches none. A
+template's few tokens per message would otherwise look like the vocabulary's ratio."""
 
 LIKELY: Final = (0.5, 2.5)
-"""Ratios of a whole request from which one is guessed. Beyond them something stands outside that is
-not counted, or tools that the server leaves out."""
+"""Ratios of a whole request from which a ratio is guessed. Outside this range there is uncounted
+text outside the messages, or the server leaves tools out."""
 
 LONG: Final = 2_000
-"""Counted tokens of messages that outweigh what stands outside: any ratio of a vocabulary is a
-guess from there on."""
+"""From this many counted tokens of messages on, text outside them matters little: any ratio of a
+vocabulary is a usable guess."""
 
 LOST: Final = 0.5
-"""The mean error, and the last one, beyond which all is learned anew: the first report was false,
-or the server is another."""
+"""If the mean error and the last error exceed this, everything is learned anew: the first report
+was false, or the server is another one."""
 
 STRAY: Final = 0.15
-"""By what share the words of a conversation, or what came in a turn, are off the ratio (standard
-deviation): kinds of text differ as much (docs/design/counting.md)."""
+"""Standard deviation, as a share, of the ratio of one conversation or one turn: kinds of text
+differ this much (docs/design/counting.md)."""
 
 JITTER: Final = 20.0
-"""Tokens by which a report is off besides: what a template puts around messages."""
+"""Additional error of a report in tokens: what a template puts around messages."""
 
 UNKNOWN: Final = 0.4
-"""How far off the first guess of a ratio may be: a share of it, or of 1 for a smaller one."""
+"""The error of the first guess of a ratio, as a share of the ratio, or of 1 if it is smaller."""
 
 HIDDEN: Final = 1000.0
-"""Tokens that a server may put in front of all messages, beside what is counted there."""
+"""Tokens that a server may put before all messages in addition to the counted text."""
 
 DRIFT: Final = 0.01
-"""By what share a ratio may have moved between two reports: texts, or the server, change."""
+"""The possible change of a ratio between two reports, as a share: texts or the server change."""
 
 ODD: Final = 2.0
-"""Standard deviations beyond which a report counts for no more than one that is as far off."""
+"""A report that is off by more standard deviations has no more weight than one that far off."""
 
 OTHERS: Final = 3
-"""Sets of tools and system text beside the last one of which it is kept what they take."""
+"""The number of earlier sets of tools and system text whose sizes are kept."""
 
 KNOWN: Final = 0.15
-"""The share up to which a ratio is known well enough to count by, if no report told all of it."""
+"""A ratio is known well enough to count by if its standard deviation is at most this share."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedSize:
-    """One report: prompt tokens as reported, and what was counted for messages and the rest.
+    """One report: prompt tokens as reported, and the counts for messages and the rest.
 
-    `before` are the reported tokens and the counted ones of the messages of the report before, of
-    which this is the same conversation, beside the same rest; None for a first one. `image` is what
-    an image took, where some came that no published rule sizes.
+    `before` has the reported tokens and the counted tokens of messages of the previous report in
+    the same conversation with the same rest, or None for a first report. `image` is the size of an
+    image, if the new messages have images without a published rule.
     """
 
     reported: int
@@ -90,9 +91,9 @@ class ReportedSize:
 
 
 class Outside(NamedTuple):
-    """What stands outside the messages: its counted tokens, and those it was learned to take.
+    """The text outside the messages: its counted tokens, and its learned tokens.
 
-    `seen` is how many single requests taught it; one alone may be off like any other.
+    `seen` is the number of single requests that taught it; a single one may be wrong.
     """
 
     counted: int
@@ -101,7 +102,7 @@ class Outside(NamedTuple):
 
 
 class Variances(NamedTuple):
-    """What is not known yet: variances of the ratio and of what stands outside, and of both."""
+    """The uncertainty: variance of the ratio, covariance, variance of the outside text."""
 
     ratio: float
     both: float
@@ -110,11 +111,11 @@ class Variances(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The ratio learned so far, the mean error of the last predictions, and how many there were.
+    """The learned ratio, the mean error of the last predictions, and their number.
 
-    `outside` holds for one set of tools and system text, `others` for the sets met last beside it;
-    as long as the ratio is not known well they may be less than nothing. `error` is a share of the
-    reported size. With no reading `seen`, the ratio is a guess. `image` is what images took.
+    `outside` holds for one set of tools and system text, `others` for the sets seen before. They
+    may be negative as long as the ratio is not known well. `error` is a share of the reported size.
+    If `seen` is 0, the ratio is a guess. `image` is the learned size of images.
     """
 
     ratio: float
@@ -129,7 +130,7 @@ class Calibration:
     def scale(self) -> Scale:
         """The band: 15 % wide on each side at first, 5 % after many good predictions.
 
-        It never gets narrower than three times the mean error.
+        It is never narrower than three times the mean error, and at most 90 % wide.
         """
         width = max(WIDEST - (WIDEST - NARROWEST) * self.seen / STEADY, NARROWEST, 3 * self.error)
         width = min(width, WORST)
@@ -137,7 +138,7 @@ class Calibration:
 
     @property
     def is_sane(self) -> bool:
-        """Whether reports can have taught it: one from a log or a file may say anything."""
+        """Tell whether reports can have taught it: a value from a log or a file may be anything."""
         outside, spread = self.outside or Outside(0, 0.0), self.spread or Variances(0.0, 0.0, 0.0)
         numbers = (self.error, self.seen, spread.ratio, spread.outside)
         return (
@@ -148,26 +149,26 @@ class Calibration:
         )
 
     def is_of_others(self, fixed: int) -> bool:
-        """Tell whether what stands outside was learned of other tools, or not at all."""
+        """Tell whether the outside text was learned for other tools, or not at all."""
         return self.outside is None or self.outside.counted != fixed
 
     @property
     def is_known(self) -> bool:
-        """Whether the ratio is known well enough to count by."""
+        """Tell whether the ratio is known well enough to count by."""
         return self.spread is not None and self.spread.ratio <= (KNOWN * self.ratio) ** 2
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data that JSON can carry; `last` is for ullages that want it there."""
+        """Return plain data for JSON; `last` is for versions of ullage that expect it."""
         return {**list_fields(self), "last": None}
 
     def predict(self, content: int, fixed: int) -> float:
-        """Return the tokens that a request of these counts is expected to be reported with."""
+        """Return the predicted reported tokens of a request with these counts."""
         rest = dict(self.counted_outside).get(fixed, self.ratio * fixed)
         return self.ratio * content + rest
 
     @property
     def counted_outside(self) -> tuple[tuple[int, float], ...]:
-        """What sets of tools take, by what is counted of them: no less than nothing."""
+        """The learned tokens of sets of tools, by their counted tokens; never negative."""
         sets = [each for each in self.others if each.seen > 1]
         if self.outside is not None:
             sets.append(self.outside)
@@ -175,11 +176,11 @@ class Calibration:
 
 
 Taught = tuple["Calibration | None", "Calibration | None"]
-"""What was known before a reading, and what is behind it."""
+"""The calibration before a reading and after it."""
 
 
 def learn(held: Calibration | None, reading: ReportedSize) -> Calibration | None:
-    """Return what is known after one more reading; one that cannot be true teaches nothing.
+    """Return the calibration after one more reading; an impossible reading teaches nothing.
 
     Never pass a reading of a truncated, aborted or server-edited call.
     """
@@ -210,7 +211,7 @@ def learn(held: Calibration | None, reading: ReportedSize) -> Calibration | None
 
 
 def _is_possible(reading: ReportedSize) -> bool:
-    """Tell whether a vocabulary can have made a reading, whatever stands outside."""
+    """Tell whether a vocabulary can have produced a reading, whatever is outside the messages."""
     if not 0 < reading.reported <= MOST:
         return False
     if reading.before is None:
@@ -221,9 +222,9 @@ def _is_possible(reading: ReportedSize) -> bool:
 
 
 def _make_ready(known: Calibration, reading: ReportedSize) -> Calibration:
-    """Return a calibration before it learns: the server may have moved, or has other tools.
+    """Return a calibration before it learns: the server may have changed, or has other tools.
 
-    Who goes on with other tools is learned of anew; a single request with others is not.
+    A conversation that continues with other tools is learned anew. A single request is not.
     """
     ratio, spread = known.ratio, known.spread
     if spread is None:
@@ -244,9 +245,10 @@ def _make_ready(known: Calibration, reading: ReportedSize) -> Calibration:
 
 
 def _tell_apart(known: Calibration, made: Calibration, *, goes_on: bool) -> Calibration:
-    """Return what was learned with other tools beside what is known with those before.
+    """Return the calibration with other tools merged into the one with the earlier tools.
 
-    Who goes on with them has them from now on; else they are kept for the next request with them.
+    If the conversation continues with them, they are the current set. Otherwise they are kept for
+    the next request with the same tools.
     """
     held, new = known.outside, made.outside
     assert held is not None and new is not None  # noqa: PT018, S101 - it was asked, and made ready
@@ -259,14 +261,14 @@ def _tell_apart(known: Calibration, made: Calibration, *, goes_on: bool) -> Cali
 
 
 def _forget(before: Variances | None, after: Variances | None) -> Variances | None:
-    """Return a spread with what is known of the ratio after, and of what stands outside before."""
+    """Return a spread with the new knowledge of the ratio and the old one of the outside text."""
     if before is None or after is None:
         return after
     return Variances(after.ratio, before.both * (after.ratio / before.ratio) ** 0.5, before.outside)
 
 
 def _follow(known: Calibration, reading: ReportedSize) -> Calibration:
-    """Return a calibration that moved towards a reading, by what each part of it may be off."""
+    """Return a calibration moved towards a reading, by the uncertainty of each part."""
     outside, spread = known.outside, known.spread
     assert outside is not None and spread is not None  # noqa: PT018, S101 - it was made ready
     reported, content = reading.before or (0, 0)

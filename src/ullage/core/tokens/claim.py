@@ -1,6 +1,6 @@
-"""One statement about a limit of a window: who made it, when, and what it rests on.
+"""One statement about a limit of a window: its source, its time, and its grounds.
 
-A claim is a value. It is compared and weighed elsewhere (`window.resolve`, `evidence`).
+A claim is a value. Other modules compare and weigh it (`window.resolve`, `evidence`).
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ Source = Literal[
 Grounds = Literal["", "structured", "words", "counted"]
 
 RANKS: Final[tuple[Source, ...]] = ("override", "probe", "listing", "table")
-"""Sources from most to least believed. What was learned has no rank: it only caps or raises."""
+"""Sources from most to least believed. Learned sources have no rank: they only cap or raise."""
 
 CAPS: Final[frozenset[Source]] = frozenset({"refusal", "truncation", "contention"})
-"""Sources of what was learned and lowers a window."""
+"""Learned sources that lower a window."""
 
 LEARNED: Final = CAPS | {"answer"}
-"""Sources that are events; an `answer` speaks against what lowers a window."""
+"""Sources that are events; an `answer` argues against lowering a window."""
 
 UNNAMED: Final = "no limit was named"
-"""The note of a refusal that says that a request is too large, and not for what."""
+"""The note of a refusal that says that a request is too large but names no limit."""
 
 FORGET: Final = "`ullage window MODEL --refresh` forgets it"
-"""How to take back what was learned: every message that rests on it says so."""
+"""How to remove a learned bound: every message that rests on it says so."""
 
 SAID: Final[Mapping[Source, tuple[str, str]]] = {
     "override": ("set by", "--window or window="),
@@ -43,7 +43,7 @@ SAID: Final[Mapping[Source, tuple[str, str]]] = {
     "listing": ("listed by", "the provider"),
     "table": ("from", "the table"),
 }
-"""How each source is told to people, and who it is where no place is named."""
+"""Words for each source, and its name if the claim has no place."""
 
 SMALLEST: Final = 1024
 """A claim below this is refused unless an operator or a local server makes it."""
@@ -53,14 +53,14 @@ SMALLEST: Final = 1024
 class Claim:
     """One source's statement about a limit, in tokens.
 
-    `at` is the time of the statement in seconds since the epoch, 0.0 where it has none (an
-    override). `confidence` runs from 0 to 1. `where` names the endpoint, file or table.
+    `at` is the time of the statement in seconds since the epoch, 0.0 if it has none (an override).
+    `confidence` runs from 0 to 1. `where` names the endpoint, file or table.
 
-    The rest is for what was learned. `grounds` says what it rests on: a field or a number of the
-    server that can mean nothing else (`structured`), a sentence (`words`), or only our own count
-    (`counted`). `exchange` is the digest of the request: one request is one witness. `reported`
-    are the tokens that the server said it read, 0 where it said nothing. `times` is how many
-    requests said it at least. `tools` says whether the request had tools.
+    The other fields are for learned claims. `grounds` says what the claim rests on: an unambiguous
+    field or number of the server (`structured`), a sentence (`words`), or only our own count
+    (`counted`). `exchange` is the digest of the request: one request is one witness. `reported` is
+    the number of tokens that the server says it read, 0 if unknown. `times` is the minimum number
+    of requests that said it. `tools` says whether the request had tools.
     """
 
     kind: Kind
@@ -78,28 +78,28 @@ class Claim:
 
     @property
     def date(self) -> str:
-        """The day of the statement as YYYY-MM-DD (UTC), "" where it has no sane time."""
+        """The day of the statement as YYYY-MM-DD (UTC), "" if it has no valid time."""
         try:
             return datetime.fromtimestamp(self.at, UTC).strftime("%Y-%m-%d") if self.at else ""
         except (OSError, OverflowError, TypeError, ValueError):
-            # Read back from a file that somebody edited.
+            # The claim was read from a file that somebody edited.
             return ""
 
     def sentence(self) -> str:
-        """Say the claim in one line."""
+        """Return the claim in one line."""
         often = "repeated" if self.times > 1 else ""
         extra = ", ".join(said for said in (self.grounds, often, self.note) if said)
         note = f" ({extra})" if extra else ""
         return f"{self.tokens:,} tokens, {self.kind}, {say_source(self.source, self.where)}{note}"
 
     def describe_with_date(self) -> str:
-        """Say the claim with its day, unless its place names that already."""
+        """Return the claim with its day, unless its place already names the day."""
         known = not self.date or self.date in self.where
         return self.sentence() if known else f"{self.sentence()}, {self.date}"
 
 
 def say_source(source: Source, where: str = "") -> str:
-    """Say who told of a limit, such as "reported by http://127.0.0.1:8080"."""
+    """Return the source of a limit in words, such as "reported by http://127.0.0.1:8080"."""
     how, who = SAID[source]
     return f"{how} {where or who}"
 
@@ -113,5 +113,5 @@ def acceptable(claim: Claim) -> bool:
 
 
 def order(claim: Claim) -> tuple[int, bool]:
-    """Order claims by tokens; of equals, one that bounds the output too comes first."""
+    """Order claims by tokens. If equal, one that also limits the output comes first."""
     return claim.tokens, claim.kind == "input"

@@ -1,7 +1,7 @@
-"""What fills a window: one arithmetic for every face of the context view.
+"""The composition of a window: one arithmetic for every face of the context view.
 
-Rows by part add up to what is used, and used + free + margin + reserved output to the window, to
-the token. It draws nothing, resolves no window and reads no file.
+Rows by part add up exactly to the used tokens, and used + free + margin + reserved output add up to
+the window. This module draws nothing, resolves no window and reads no file.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ NAMES: Final[Mapping[str, str]] = {
     "framing": "roles and template",
     "unattributed": "unattributed",
 }
-"""The rows, in the order in which they are shown."""
+"""The rows, in display order."""
 
 _KINDS: Final[Mapping[str, str]] = {
     "reasoning": "reasoning",
@@ -65,18 +65,18 @@ _KINDS: Final[Mapping[str, str]] = {
 }
 
 WORTH: Final = 20
-"""Tokens from which a result that came before is named as a duplicate: `ok` twice is none."""
+"""An earlier equal result counts as a duplicate from this many tokens on. `ok` twice does not."""
 
 DROPPED: Final = "not sent: dropped by the template"
-"""What is said of a row that the model's chat template leaves out."""
+"""Note of a row that the model's chat template leaves out."""
 
 NOTHING: Final = Size(0, 0, 0)
 
 ENTRIES: Final = 20
-"""Calls that are named for each tool."""
+"""The number of calls listed for each tool."""
 
 RECENT: Final = 5
-"""Turns over which growth is measured."""
+"""The number of turns over which growth is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class ToolEntry:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """What one tool, or one thing of a row, takes; `reclaimable` are tokens of earlier repeats.
+    """The size of one tool or one item of a row; `reclaimable` are tokens of earlier repeats.
 
     `entries` are its largest calls or results, the largest first.
     """
@@ -118,10 +118,10 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class PartRow:
-    """One part of what is used, in tokens. `basis` says where the number stems from.
+    """One part of the used tokens. `basis` says where the number comes from.
 
-    `inferred` is what remains of a reported total. Only `unattributed` may be negative. `unsent`
-    are tokens that the model's chat template drops; they are in no sum.
+    `inferred` is the rest of a reported total. Only `unattributed` may be negative. `unsent` are
+    tokens that the model's chat template drops; no sum includes them.
     """
 
     id: str
@@ -151,7 +151,7 @@ class PartRow:
 
 @dataclass(frozen=True, slots=True)
 class Large:
-    """One of the largest messages: how often it was sent, and what sending it again came to."""
+    """One of the largest messages: how often it was sent, and the tokens of sending it again."""
 
     message: int
     name: str
@@ -160,16 +160,16 @@ class Large:
 
     @property
     def resent_tokens(self) -> int:
-        """Tokens that were sent again after the first time."""
+        """The tokens of all sends after the first."""
         return self.tokens * max(self.sent - 1, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One call of a model: messages[start:stop] stood in its window.
+    """One call of a model, with messages[start:stop] in its window.
 
-    `tokens` is the size that was reported, None where none was; `output` is what came back, an
-    estimate where `counted`.
+    `tokens` is the reported size, None if not reported. `output` is the size of the answer, an
+    estimate if `counted`.
     """
 
     number: int
@@ -185,7 +185,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class TurnRows:
-    """What stood in the window at one call, by row, in tokens."""
+    """The content of the window at one call, by row, in tokens."""
 
     span: Span
     tokens: int
@@ -195,12 +195,12 @@ class TurnRows:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is looked at: the messages that ever stood in the window, and what was reported.
+    """The input of a composition: all messages that were ever in the window, and the report.
 
-    The window now holds messages[start:]; `reported` covers messages[start:covered]. `apart` says
-    what every reported total holds that the messages do not, `reporter` who reported it. `reserved`
-    are output tokens, `root` is the folder from which paths are said, `dropped` the rows that the
-    model's chat template leaves out.
+    The window now holds messages[start:]; `reported` covers messages[start:covered]. `apart` names
+    what every reported total includes in addition to the messages, `reporter` who reported it.
+    `reserved` are output tokens, `root` is the folder that paths are relative to, `dropped` the
+    rows that the model's chat template leaves out.
     """
 
     transcript: Transcript
@@ -220,10 +220,10 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What fills a window. All numbers are tokens of the model.
+    """The composition of a window. All numbers are tokens of the model.
 
-    `bound` is what the numbers add up to, None where the window is unknown; then there is no free
-    row. `free` is negative where the rest is over the bound.
+    The numbers add up to `bound`. It is None if the window is unknown; then there is no free row.
+    `free` is negative if the rest is over the bound.
     """
 
     used: Count
@@ -238,19 +238,19 @@ class Report:
 
     @property
     def margin(self) -> int:
-        """The upper edge of what is used minus its best value."""
+        """The upper edge of the used tokens minus their best value."""
         return self.used.high - self.used.tokens
 
     @property
     def free(self) -> int | None:
-        """What is left: used + free + margin + reserved output = the bound."""
+        """The free tokens: used + free + margin + reserved output = the bound."""
         if self.bound is None:
             return None
         return self.bound - self.used.tokens - self.margin - self.reserved
 
     @property
     def error(self) -> float | None:
-        """The half-width of the band as a share of what is used, None for a sharp number."""
+        """The half-width of the band as a share of the used tokens, None for an exact number."""
         return error(self.used.low, self.used.tokens, self.used.high)
 
     @property
@@ -262,7 +262,7 @@ class Report:
 
 
 def compose(subject: Subject, meter: Meter, window: Window, *, top: int = 10) -> Report:
-    """Return what fills the window of a subject. Pure."""
+    """Return the composition of a subject's window. Pure."""
     book = _Book(subject, meter)
     covered = len(subject.transcript) if subject.covered is None else subject.covered
     stood = range(subject.start, covered)
@@ -288,7 +288,7 @@ def compose(subject: Subject, meter: Meter, window: Window, *, top: int = 10) ->
 
 
 def _count_reserved(asked: int, window: Window) -> int:
-    """Return the output that must come out of the bound: none, as far as the total has more."""
+    """Return the output that must fit inside the bound: less what the total allows beyond it."""
     bound, total = window.input_tokens, window.total_tokens
     return asked if bound is None or total is None else max(asked - (total - bound), 0)
 
@@ -296,7 +296,7 @@ def _count_reserved(asked: int, window: Window) -> int:
 def _rows(
     sizes: Mapping[str, Size], book: _Book, meter: Meter, subject: Subject
 ) -> tuple[Count, list[PartRow]]:
-    """Return what is used, and the rows that add up to it."""
+    """Return the used tokens, and the rows that add up to them."""
     ids = [name for name in NAMES if name in sizes]
     low, best, high = meter.scale.of(_sum(sizes.values()))
     sharp = meter.basis == "exact" and low == high
@@ -320,7 +320,7 @@ def _rows(
 
 
 def _rest(rest: int, prefix: int, apart: str) -> Iterator[PartRow]:
-    """Yield what the messages do not explain: the prefix of every request, and what remains."""
+    """Yield rows for tokens outside the messages: the prefix of every request, and the rest."""
     constant = max(prefix, 0)
     for name, tokens, note in (
         ("prefix", constant, apart),
@@ -335,7 +335,7 @@ def _sum(sizes: Iterable[Size]) -> Size:
 
 
 def _share_total(total: int, weights: Sequence[int]) -> list[int]:
-    """Share a total by weights, in whole numbers that add up to it (largest remainders)."""
+    """Divide a total by weights into whole numbers that add up to it (largest remainders)."""
     whole = sum(weights)
     if not whole:
         return [total, *(0 for _ in weights[1:])]
@@ -347,7 +347,7 @@ def _share_total(total: int, weights: Sequence[int]) -> list[int]:
 
 
 def error(low: int, best: int, high: int) -> float | None:
-    """Return the half-width of a band as a share of its best value, None for a sharp one."""
+    """Return the half-width of a band as a share of its best value, None for an exact number."""
     if low == high:
         return None
     return round(max(high - best, best - low) / max(abs(best), 1), 4)
@@ -355,7 +355,7 @@ def error(low: int, best: int, high: int) -> float | None:
 
 @dataclass(slots=True)
 class _Piece:
-    """One piece of a message: its row, the name it is listed under, and its size."""
+    """One piece of a message: its row, its name in lists, and its size."""
 
     row: str
     name: str
@@ -367,7 +367,7 @@ class _Piece:
 
 
 class _Book:
-    """The pieces of every message, worked out once."""
+    """The pieces of every message, computed once."""
 
     def __init__(self, subject: Subject, meter: Meter) -> None:
         self._subject = subject
@@ -389,13 +389,13 @@ class _Book:
             self._fixed["tools"], self._tools = tool_sizes(subject.tools, meter)
         self._drop(meter.framing)
         self.fixed = _sum(self._fixed.values())
-        if learned_extra(self.fixed, meter) is not None:  # then `measure` has no band there, either
+        if learned_extra(self.fixed, meter) is not None:  # as in `measure`
             self._fixed = {row: flatten(size) for row, size in self._fixed.items()}
         self._running = self._sums()
         self.prefix = self._prefix()
 
     def _drop(self, framing: Framing) -> None:
-        """Take what the chat template leaves out of every sum; a message keeps its framing."""
+        """Take what the chat template leaves out from every sum; a message keeps its framing."""
         dropped = self._subject.dropped
         self._unsent_tools = (
             self._fixed["tools"] if "tools" in dropped & self._fixed.keys() else NOTHING
@@ -412,7 +412,7 @@ class _Book:
                     piece.size = kept
 
     def mark_unsent(self, row: PartRow, stood: range) -> PartRow:
-        """Return a row with what of it the chat template leaves out."""
+        """Return a row with the tokens that the chat template leaves out of it."""
         if row.id not in self._subject.dropped:
             return row
         left = _sum([NOTHING, *(p.unsent for p in self._within(stood) if p.row == row.id)])
@@ -442,14 +442,14 @@ class _Book:
             yield _Piece(row, name, share.size, text, index, about)
 
     def sizes(self, stood: range) -> dict[str, Size]:
-        """Return the size of each row in counter tokens, with what stands outside the messages."""
+        """Return the size of each row in counter tokens, including parts outside the messages."""
         found = defaultdict(list, {row: [size] for row, size in self._fixed.items()})
         for piece in self._within(stood):
             found[piece.row].append(piece.size)
         return {row: _sum(sizes) for row, sizes in found.items()}
 
     def tokens(self, stood: range) -> int:
-        """Return what these messages alone take, in tokens of the model."""
+        """Return the size of only these messages, in tokens of the model."""
         return round(sum(piece.size.best for piece in self._within(stood)) * self._scale.best)
 
     def _within(self, stood: range) -> Iterator[_Piece]:
@@ -480,7 +480,7 @@ class _Book:
         return PartRow(row.id, row.tokens, row.low, row.high, row.basis, row.note, tuple(items))
 
     def _item(self, name: str, tokens: int, pieces: Sequence[_Piece]) -> Item:
-        """Return what one tool takes: `tokens`, of which its repeats and its calls are shares."""
+        """Return the item of one tool: repeats and calls get their shares of `tokens`."""
         copies, again = _count_repeated(pieces)
         parts = _share_total(tokens, [piece.size.best for piece in pieces])
         whole = sum(piece.size.best for piece in pieces)
@@ -494,7 +494,7 @@ class _Book:
         return Item(name, tokens, len(pieces), copies, spare, entries)
 
     def _label(self, piece: _Piece) -> str:
-        """Return what a piece is, and in which turn it came: `Read src/ledger.py, turn 14`."""
+        """Return the name of a piece and its turn: `Read src/ledger.py, turn 14`."""
         said = piece.name
         if piece.arguments is not None:
             about = label_call(piece.arguments, self._subject.root)
@@ -505,7 +505,7 @@ class _Book:
         return f"{said}, {place}" if said else place
 
     def _place(self, piece: _Piece) -> str:
-        """Return the turn of a piece: what a user says belongs to the call that it is sent with."""
+        """Return the turn of a piece. A user message belongs to the call that it is sent with."""
         spans = self._subject.spans
         if not spans:
             return f"message {piece.index}"
@@ -515,7 +515,7 @@ class _Book:
         return f"turn {spans[place].number}" if place < len(spans) else "since the last turn"
 
     def largest(self, stood: range, top: int) -> tuple[Large, ...]:
-        """Return the largest pieces that stand in the window, and how often each was sent."""
+        """Return the largest pieces in the window, and how often each was sent."""
         pieces = [
             (piece.size.best, index, piece) for index in stood for piece in self._pieces[index]
         ]
@@ -529,7 +529,7 @@ class _Book:
         return tuple(found)
 
     def _prefix(self) -> int:
-        """Return what the first report has beyond its messages: it stood in every request since."""
+        """Return the first report's tokens outside its messages; later requests repeat them."""
         spans = [span for span in self._subject.spans if span.tokens is not None]
         if not self._subject.apart or not spans:
             return 0
@@ -537,7 +537,7 @@ class _Book:
         return max((first.tokens or 0) - sum(self._count_rows(first).values()), 0)
 
     def _count_rows(self, span: Span) -> dict[str, int]:
-        """Return the rows of what stood in the window at a call, in tokens of the model."""
+        """Return the rows of the window at a call, in tokens of the model."""
         ratio = self._scale.best
         rows = {row: round(size.best * ratio) for row, size in self._fixed.items()}
         for row, running in self._running.items():
@@ -547,7 +547,7 @@ class _Book:
         return rows
 
     def turns(self) -> Iterator[TurnRows]:
-        """Yield what stood in the window at each call."""
+        """Yield the content of the window at each call."""
         for span in self._subject.spans:
             rows = self._count_rows(span)
             counted = sum(rows.values())
@@ -559,7 +559,7 @@ class _Book:
             yield TurnRows(span, span.tokens, "provider", {**rows, **rest})
 
     def _sums(self) -> dict[str, list[int]]:
-        """Return running sums of each row's best values, one more than there are messages."""
+        """Return running sums of each row's best values: one more than the number of messages."""
         if not self._subject.spans:
             return {}
         count = len(self._pieces)
@@ -573,7 +573,7 @@ class _Book:
 
 
 def _count_repeated(pieces: Iterable[_Piece]) -> tuple[int, int]:
-    """Return how many results came again unchanged later, and the counter tokens of these."""
+    """Return how many results were repeated unchanged later, and their counter tokens."""
     latest: dict[str, _Piece] = {}
     count = tokens = 0
     for piece in pieces:

@@ -1,8 +1,8 @@
-"""What calls cost in dollars, and whether a compaction pays: prices times tokens.
+"""The cost of calls in dollars, and whether a compaction pays: prices times tokens.
 
 An unknown price stays unknown and is never 0. Dollars are floats: a sum differs from the exact one
-by less than 1e-12 of itself, far below what anybody bills. It knows no provider and no table; the
-prices are handed in. The price of a summary is a call of its own and in no saving.
+by less than 1e-12 of itself, far below any bill. This module knows no provider and no table; the
+caller passes the prices. The price of a summary is a separate call and in no saving.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a call costs, in dollars, in the buckets of `Usage`.
+    """The cost of a call in dollars, in the buckets of `Usage`.
 
-    A bucket is None where it holds tokens and has no price; `unpriced_tokens` counts those.
-    `estimated` is True for a request that was counted, not yet answered.
+    A bucket is None if it holds tokens and has no price; `unpriced_tokens` counts those tokens.
+    `estimated` is True for a request that was counted but not yet answered.
     """
 
     input: float | None = 0.0
@@ -48,7 +48,7 @@ class Cost:
 
     @property
     def total(self) -> float | None:
-        """The sum of the buckets, None as soon as one of them is unknown."""
+        """The sum of the buckets, None if one of them is unknown."""
         total = 0.0
         for part in (self.input, self.cache_read, self.cache_write, self.output, self.reasoning):
             if part is None:
@@ -57,17 +57,17 @@ class Cost:
         return total
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all fields and the total; None stands for an unknown price."""
+        """Return all fields and the total; `None` means an unknown price."""
         return {f.name: getattr(self, f.name) for f in fields(self)} | {"total": self.total}
 
 
 def rates(prompt_tokens: int, prices: Sequence[Price]) -> Price:
-    """Return the prices of a request whose prompt is this long.
+    """Return the prices of a request with a prompt of this length.
 
-    The tier with the highest `above` below the prompt prices the whole request, cached tokens and
-    output too; so do Anthropic ("If your request exceeds 200K input tokens, all tokens incur
-    premium pricing", long context pricing, 2026) and Google. What that tier leaves out is taken
-    from the one below it.
+    The tier with the highest `above` below the prompt prices the whole request, also cached tokens
+    and output. Anthropic ("If your request exceeds 200K input tokens, all tokens incur premium
+    pricing", long context pricing, 2026) and Google do the same. Prices missing in that tier come
+    from the tier below it.
     """
     found = Price(0)
     for tier in sorted(prices, key=lambda price: price.above):
@@ -79,11 +79,11 @@ def rates(prompt_tokens: int, prices: Sequence[Price]) -> Price:
 
 
 def cost(used: Usage | Count | int, prices: Sequence[Price]) -> Cost:
-    """Return what a call cost, or what sending that many tokens would.
+    """Return the cost of a call, or the cost of sending that many tokens.
 
-    A count or a number is an estimate: its best value, all of it uncached input, no answer.
-    Reasoning is billed as output. Cached tokens without a price of their own stay unpriced: not
-    every provider bills them as input. Raises ConfigurationError for a number below 0.
+    A count or a number is an estimate: its best value, all as uncached input, without an answer.
+    Reasoning is billed as output. Cached tokens without their own price stay unpriced: not every
+    provider bills them as input. Raises ConfigurationError for a number below 0.
     """
     estimated = not isinstance(used, Usage)
     if not isinstance(used, Usage):
@@ -103,12 +103,12 @@ def cost(used: Usage | Count | int, prices: Sequence[Price]) -> Cost:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """What a compaction saves: shorter prompts, against a part of the cache that is lost.
+    """The saving of a compaction: shorter prompts, minus the part of the cache that is lost.
 
-    A prompt of `before_tokens` becomes one of `after_tokens`, of which the first `kept_tokens` are
-    as they were and stay cached, and `turns` more calls are made. `measured` tells a saving worked
-    out from a provider's usage from an estimate. New messages are left out: they cost the same
-    with and without.
+    A prompt of `before_tokens` becomes one of `after_tokens`. Its first `kept_tokens` are unchanged
+    and stay cached, and `turns` more calls follow. `measured` is True if the saving comes from a
+    provider's usage, False for an estimate. New messages are left out: they cost the same in both
+    cases.
     """
 
     before_tokens: int
@@ -120,20 +120,20 @@ class Saving:
 
     @property
     def tokens(self) -> int:
-        """The tokens that the coming calls do not send; below 0 where the prompt grew."""
+        """The tokens that the coming calls do not send; below 0 if the prompt grew."""
         return (self.before_tokens - self.after_tokens) * self.turns
 
     @property
     def rewritten_tokens(self) -> int:
-        """The cache loss: what stands behind the first edit and is written anew, once."""
+        """The cache loss: the tokens after the first edit, written to the cache once more."""
         return self.after_tokens - self.kept_tokens
 
     @property
     def dollars(self) -> float | None:
-        """The dollars saved over all coming calls, the cache loss taken off; None if unpriced.
+        """The dollars saved over all coming calls, minus the cache loss, or None if unpriced.
 
-        The way not gone reads the old prompt from the cache at every call. A missing cache price
-        counts as that of input here: the estimate is then without a cache.
+        Without the compaction, every call would read the old prompt from the cache. A missing cache
+        price counts as the input price here; the estimate is then one without a cache.
         """
         if not self.turns:
             return 0.0
@@ -149,13 +149,13 @@ class Saving:
 
     @property
     def worth(self) -> bool | None:
-        """Whether it saves money; None where the price is needed to tell and is unknown."""
+        """Tell whether it saves money, or None if that depends on an unknown price."""
         if self.tokens <= 0:
             return False
         return None if self.dollars is None else self.dollars > 0
 
     def sentence(self) -> str:
-        """Say it in one line."""
+        """Return the saving in one line."""
         dollars = self.dollars
         money = "price unknown"
         if dollars is not None:
@@ -166,7 +166,7 @@ class Saving:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the inputs and the results as a mapping; None is unknown."""
+        """Return the inputs and the results as a mapping; `None` means unknown."""
         given = ("before_tokens", "after_tokens", "kept_tokens", "turns", "measured")
         found = ("tokens", "rewritten_tokens", "dollars", "worth")
         return {name: getattr(self, name) for name in (*given, *found)}
@@ -180,7 +180,7 @@ def saving(
     *,
     turns: int,
 ) -> Saving:
-    """Estimate what a compaction saves over the next `turns` calls.
+    """Estimate the saving of a compaction over the next `turns` calls.
 
     `kept_prefix_tokens` of the prompt stand before the first edit. Raises ConfigurationError for
     numbers below 0 and for a kept prefix that is longer than a prompt.
@@ -196,11 +196,11 @@ def saving(
 
 
 def measure_saving(estimate: Saving, usage: Usage, *, added_tokens: int = 0) -> Saving:
-    """Return the saving as the first call after the compaction shows it.
+    """Return the saving measured by the first call after the compaction.
 
-    The prompt's real size and what was really read from the cache take the place of the estimate's;
-    `added_tokens` are those of messages that came after it was made. Compare
-    `rewritten_tokens` of both for the cache loss.
+    The real size of the prompt and the tokens read from the cache replace the estimates.
+    `added_tokens` are those of messages added since the estimate. Compare `rewritten_tokens` of
+    both for the cache loss.
     """
     after = max(0, usage.prompt_tokens - _tokens(added_tokens, "added_tokens"))
     kept = min(usage.cache_read, after)
@@ -214,7 +214,7 @@ def _dollars(tokens: int, rate: float | None) -> float | None:
 
 
 def find_cache_rates(prompt_tokens: int, prices: Sequence[Price]) -> tuple[float, float] | None:
-    """Return the rates of a prompt's cached and of its new tokens, None where unknown."""
+    """Return the rates of a prompt's cached tokens and of its new tokens, None if unknown."""
     rate = rates(prompt_tokens, prices)
     read = rate.input if rate.cache_read is None else rate.cache_read
     write = rate.input if rate.cache_write is None else rate.cache_write

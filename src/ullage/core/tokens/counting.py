@@ -1,8 +1,8 @@
-"""How big a conversation is, in tokens: a best value and the band that holds the truth.
+"""The size of a conversation in tokens: a best value and the band that holds the true value.
 
-A `Counter` counts text; `Framing` says what a dialect adds around it; a `Scale` carries what was
-learned about a server whose vocabulary is not at hand. `measure` puts the three together. It
-knows nothing of windows, and does not load vocabularies (`ullage.counters` does).
+A `Counter` counts text. `Framing` says what a dialect adds around it. A `Scale` carries lessons
+about a server with an unknown vocabulary. `measure` combines the three. This module knows
+no windows and loads no vocabularies (`ullage.counters` does).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Basis = Literal["exact", "server", "calibrated", "estimate"]
 
 
 class Counter(Protocol):
-    """Count the tokens of text. `key` names the vocabulary, the same name for the same counts."""
+    """Count the tokens of text. `key` names the vocabulary: equal keys give equal counts."""
 
     key: str
 
@@ -49,7 +49,7 @@ class Counter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Turn tokens of the counter's vocabulary into tokens of the model's, with both edges."""
+    """Convert tokens of the counter's vocabulary into tokens of the model's, with both edges."""
 
     low: float = 1.0
     best: float = 1.0
@@ -70,21 +70,21 @@ def _around(ratio: float, width: float) -> Scale:
 
 
 STRANGE: Final = 5.0
-"""A ratio of reported to counted tokens that no vocabulary has: single kinds of text ran up to 3.63
-(docs/design/counting.md)."""
+"""A ratio of reported to counted tokens that no vocabulary has: the highest ratio of a single kind
+of text was 3.63 (docs/design/counting.md)."""
 
 UNKNOWN_VOCABULARY: Final = Scale(0.75, 1.1, 1.6)
-"""o200k as a stand-in for a vocabulary that is not at hand. Over twelve families the totals of
-agent transcripts were 0.98 to 1.47 times o200k's (docs/design/counting.md)."""
+"""o200k as a stand-in for an unknown vocabulary. Over twelve families the totals of agent
+transcripts were 0.98 to 1.47 times o200k's (docs/design/counting.md)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """Everything that is needed to measure a transcript for one model.
+    """Everything needed to measure a transcript for one model.
 
-    `outside` says what was learned of system text, tools and the opening of the reply, set by set:
-    the counted tokens, and those of the model. `key` names what unscaled sizes depend on, so that
-    they can be kept beside a message; `seen` keeps the sizes of tool lists that come again.
+    `outside` has one entry per learned set of system text, tools and opening of the reply: the
+    counted tokens, and the tokens of the model. `key` names everything that unscaled sizes depend
+    on, so that a message can keep them. `seen` caches the sizes of tool lists.
     """
 
     counter: Counter
@@ -101,7 +101,7 @@ class Meter:
 
 @lru_cache(maxsize=256)
 def _make_key(vocabulary: str, framing: Framing) -> str:
-    """Return what unscaled sizes are known by."""
+    """Return the key under which unscaled sizes are kept."""
     f = framing
     sizes = (*f.call, *f.result, *f.tool, *f.tools)
     added = (f.message, f.role, f.name, f.slack, *sizes, f.image.name, f.loose, f.ids)
@@ -112,9 +112,9 @@ def _make_key(vocabulary: str, framing: Framing) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """How many tokens something takes: `tokens` is the best value, `low` and `high` the band.
+    """A number of tokens: `tokens` is the best value, `low` and `high` are the band.
 
-    `basis` says where the number stems from: `exact` (the model's own vocabulary and framing),
+    `basis` says where the number comes from: `exact` (the model's own vocabulary and framing),
     `server` (the server counted), `calibrated` or `estimate`. Converts to int.
     """
 
@@ -141,9 +141,9 @@ class Count:
 
 
 class Anchor(NamedTuple):
-    """What a server reported for the first messages of a transcript, and what we counted there.
+    """A server's report for the first messages of a transcript, and our count of the same messages.
 
-    `tokens` are the model's, `raw` is in the counter's own.
+    `tokens` is in the model's tokens, `raw` in the counter's own.
     """
 
     tokens: int
@@ -152,13 +152,13 @@ class Anchor(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A measured transcript: `fixed` for system text outside the list, tools and the reply.
+    """A measured transcript: `fixed` is the system text outside the list, the tools and the reply.
 
-    `fixed`, `total` (the messages alone) and `sizes` are in the counter's own tokens, `count()`
-    is in the model's. `extra` are tokens of the model beyond what the scale gives; an `anchor` is
-    the server's own word, from which only what came since is estimated. `rest` is what a server
-    makes of the fixed part, in the model's tokens, where that is not what was counted. The first
-    `replaced` messages take nothing, but for operator text (`Transcript.count_replaced`).
+    `fixed`, `total` (only the messages) and `sizes` are in the counter's own tokens; `count()` is
+    in the model's. `extra` are tokens of the model in addition to the scaled count. An `anchor` is
+    the server's own count; only later messages are then estimated. `rest` is the learned size of
+    the fixed part in the model's tokens, if it differs from the count. The first `replaced`
+    messages take no tokens, except operator text (`Transcript.count_replaced`).
     """
 
     fixed: Size
@@ -174,15 +174,15 @@ class Measure:
 
     @property
     def sizes(self) -> tuple[Size, ...]:
-        """The size of each message, in the counter's own tokens; nothing for what is replaced."""
+        """The size of each message, in the counter's own tokens; 0 for replaced messages."""
         return tuple(_sizes(self.messages, 0, self.key, self.replaced))
 
     def raw(self) -> Size:
-        """Return the whole in the counter's own tokens."""
+        """Return the total in the counter's own tokens."""
         return _sum(self.fixed, self.total)
 
     def count(self) -> Count:
-        """Return the whole in the model's tokens; one best value a message."""
+        """Return the total in the model's tokens, with one best value per message."""
         raw = self.raw()
         if self.anchor is not None:
             return self._count_from_anchor(self.anchor, raw)
@@ -204,7 +204,7 @@ class Measure:
         return Count(tokens + best, tokens + low, tokens + high, "calibrated", self)
 
     def outside(self) -> Size:
-        """Return what stands outside the messages, in the model's tokens."""
+        """Return the size of everything outside the messages, in the model's tokens."""
         if self.rest is not None:
             return self.rest
         low, best, high = (max(edge + self.extra, 0) for edge in self.scale.of(self.fixed))
@@ -212,15 +212,16 @@ class Measure:
 
     @property
     def fixed_edge(self) -> int:
-        """The upper edge of the fixed part in counter tokens, as far as the server has it."""
+        """The upper edge of the fixed part in counter tokens, from `rest` if it was learned."""
         return self.fixed.high if self.rest is None else ceil(self.rest.high / self.scale.high)
 
     def correct(self, anchor: Anchor, width: float) -> Measure:
-        """Return the measure by the server's word on its first part, plus or minus `width`.
+        """Return the measure calibrated by the server's count of its first part, +/- `width`.
 
-        One ratio stands for all of it. A server that counts fewer tokens than the vocabulary can
-        give leaves parts out, as a template without a place for tools does; one that counts far
-        more adds its own. Then the messages keep their ratio, and the fixed part is the rest.
+        Normally one ratio applies to everything. If the server counts fewer tokens than any
+        vocabulary can give, it leaves parts out (a template without tools). If it counts far more,
+        it adds its own text. In both cases the messages keep their ratio, and the fixed part takes
+        the difference.
         """
         tokens, raw = anchor
         content, ratio = raw.best - self.fixed.best, tokens / max(raw.best, 1)
@@ -229,7 +230,7 @@ class Measure:
         return replace(self, scale=_around(ratio, width), basis="calibrated", extra=0, rest=None)
 
     def split_by_ratio(self, anchor: Anchor, ratio: float, width: float) -> Measure:
-        """Return the measure with this ratio for the messages, and what is left outside them."""
+        """Return the measure with this ratio for the messages; the difference goes outside them."""
         content = anchor.raw.best - self.fixed.best
         rest = _flat(max(round(anchor.tokens - ratio * content), 0))
         scale = _around(ratio, width)
@@ -243,11 +244,11 @@ class Measure:
         return fits - rounded_up
 
     def with_server_count(self, tokens: int) -> Measure:
-        """Return the measure with the server's count of this very whole."""
+        """Return the measure with the server's count of exactly this request."""
         return replace(self, anchor=Anchor(tokens, self.raw()))
 
     def of(self, transcript: Transcript, meter: Meter) -> Measure:
-        """Return the measure of an edited transcript beside the same fixed part, unanchored."""
+        """Return the measure of an edited transcript: the same fixed part, no anchor."""
         return replace(
             self,
             total=_total(transcript, meter),
@@ -268,7 +269,7 @@ def measure(
     if extra is None:
         extra = 0
     else:
-        fixed = flatten(fixed)  # what a template may do with tools is no question now
+        fixed = flatten(fixed)  # the learned size already includes the template's handling of tools
     return Measure(
         fixed,
         total,
@@ -282,9 +283,10 @@ def measure(
 
 
 def learned_extra(fixed: Size, meter: Meter) -> int | None:
-    """Return the tokens that reports add to the count of `fixed`, None where none were learned.
+    """Return the tokens that reports add to the count of `fixed`, None if no report taught them.
 
-    `fixed` is everything outside the messages, in counter tokens; the answer is in the model's.
+    `fixed` is everything outside the messages, in counter tokens. The result is in the model's
+    tokens.
     """
     learned = dict(meter.outside).get(fixed.best)
     return None if learned is None else round(learned - meter.scale.best * fixed.best)
@@ -302,7 +304,7 @@ def _total(transcript: Transcript, meter: Meter) -> Size:
 class _Known(NamedTuple):
     """The size of the first messages of a history, and the upper edge of each.
 
-    A compaction by the provider stands for the first `replaced` of them.
+    A compaction by the provider replaced the first `replaced` of them.
     """
 
     total: Size
@@ -311,18 +313,18 @@ class _Known(NamedTuple):
 
 
 def upper_edges(transcript: Transcript, meter: Meter) -> list[int]:
-    """Return the upper edge of each message, in counter tokens; nothing is counted twice.
+    """Return the upper edge of each message, in counter tokens; counts nothing twice.
 
-    What was measured before is read from one array, without a look at any message.
+    Sizes measured before come from one array, without reading any message.
     """
     return _measure_new(transcript, meter).edges.tolist()
 
 
 def _measure_new(transcript: Transcript, meter: Meter) -> _Known:
-    """Return the sizes of all messages, working out only those that came since the last time."""
+    """Return the sizes of all messages; measures only messages that are new since the last call."""
     key, messages, replaced = meter.key, transcript.messages, transcript.count_replaced()
     done, known = transcript.memo.get(key) or (0, _Known(_NOTHING, array("q")))
-    if known.replaced != replaced:  # the provider compacted since: what it replaced takes nothing
+    if known.replaced != replaced:  # the provider compacted since: replaced messages take no tokens
         done, known = 0, _Known(_NOTHING, array("q"), replaced)
     new = messages[done:] if done else messages
     if not new:
@@ -335,7 +337,7 @@ def _measure_new(transcript: Transcript, meter: Meter) -> _Known:
     if len(sizes) == 1:
         came, edges = sizes[0], array("q", (sizes[0].high,))
     else:
-        # three passes: zip(*sizes) makes an iterator a message, which the collector then walks
+        # Three passes: zip(*sizes) makes one iterator per message, which the collector then walks.
         low, best, edges = (array("q", [size[edge] for size in sizes]) for edge in range(3))
         came = Size(sum(low), sum(best), sum(edges))
     known = _Known(_sum(known.total, came), known.edges + edges, replaced)
@@ -346,7 +348,7 @@ def _measure_new(transcript: Transcript, meter: Meter) -> _Known:
 def _sizes(messages: Sequence[Message], start: int, key: str, replaced: int) -> list[Size]:
     """Return the known size of each message from `start` on.
 
-    Of the first `replaced` of these only operator text counts.
+    Among the first `replaced` of these, only operator text has a size.
     """
     sizes: list[Size] = [m.memo[key] for m in (messages[start:] if start else messages)]
     if key.endswith(MARK):
@@ -358,7 +360,7 @@ def _sizes(messages: Sequence[Message], start: int, key: str, replaced: int) -> 
 
 
 def _count(unseen: Sequence[Message], meter: Meter) -> None:
-    """Count messages for the first time and keep their sizes beside them."""
+    """Count messages for the first time and keep the sizes in their memo."""
     texts = [list_texts(m) for m in unseen]
     counts = iter(meter.counter.count_many([text for each in texts for text in each]))
     pieces = meter.counter.key
@@ -392,12 +394,12 @@ def text_size(text: str, meter: Meter) -> int:
 
 
 def prefix_sums(numbers: Sequence[int]) -> list[int]:
-    """Return n + 1 sums: the i-th is that of the first i numbers."""
+    """Return n + 1 sums: the i-th is the sum of the first i numbers."""
     return list(accumulate(numbers, initial=0))
 
 
 class Share(NamedTuple):
-    """What one piece of a message takes: the kind of its part or `call`, and of which tool."""
+    """The size of one piece of a message: the kind of its part or `call`, and the tool's name."""
 
     kind: str
     name: str | None
@@ -405,7 +407,7 @@ class Share(NamedTuple):
 
 
 def shares(messages: Sequence[Message], meter: Meter) -> list[list[Share]]:
-    """Return what the pieces of messages take, in counter tokens; the first carries the framing.
+    """Return the sizes of the pieces of messages, in counter tokens; the first has the framing.
 
     The pieces of a message add up to its size in a `Measure`.
     """
@@ -424,7 +426,7 @@ def shares(messages: Sequence[Message], meter: Meter) -> list[list[Share]]:
 
 
 def _shares(message: Message, counts: Iterator[int], framing: Framing) -> list[Share]:
-    """Take the counts of `list_texts(message)` off the iterator `counts`, piece by piece."""
+    """Take the counts of `list_texts(message)` from the iterator `counts`, piece by piece."""
     head = framing.message + framing.role
     found: list[Share] = []
     for part in message.parts:
@@ -448,9 +450,9 @@ def _shares(message: Message, counts: Iterator[int], framing: Framing) -> list[S
 
 
 def _message_size(message: Message, counts: Iterator[int], framing: Framing) -> Size:
-    """Take the counts of `list_texts(message)` off the iterator `counts` and add the framing."""
+    """Take the counts of `list_texts(message)` from the iterator `counts` and add the framing."""
     low = framing.message + framing.role
-    between = above = results = 0  # what the best value and the upper edge are over `low`
+    between = above = results = 0  # sums of best value and upper edge above `low`
     for part in message.parts:
         kind = part.kind
         if kind in MEDIA:
@@ -483,7 +485,7 @@ def _message_size(message: Message, counts: Iterator[int], framing: Framing) -> 
 
 
 def _call(counts: Iterator[int], framing: Framing, parallel: ParallelFraming | None) -> Size:
-    """Return the size of a call: its name and arguments, and its id where that may be rendered."""
+    """Return the size of a call: its name and arguments, and its id if it may be rendered."""
     name, arguments, id_ = next(counts), next(counts), next(counts)
     added, text = framing.call, name + arguments
     if parallel is not None:
@@ -495,14 +497,15 @@ def _call(counts: Iterator[int], framing: Framing, parallel: ParallelFraming | N
 
 
 def _result(counts: Iterator[int], framing: Framing) -> Size:
-    """Return what a result costs beyond its text."""
+    """Return the cost of a result in addition to its text."""
     added, id_ = framing.result, next(counts)
     return Size(added.low, added.best, added.high + id_ if framing.ids else added.high)
 
 
 CIPHER: Final = (0.0, 3 / 16, 3 / 8)
-"""Tokens of what is sealed for each character of base64: of 3 bytes in 4 characters a token has
-four, at the upper edge two. A server may read none of it: reasoning of closed turns is left out."""
+"""Tokens per character of sealed base64: low, best, high. Three bytes take 4 characters; a token
+has four bytes, at the upper edge two. A server may read none of it: reasoning of closed turns is
+left out."""
 
 
 def medium(part: Part, meter: Meter) -> Size:
@@ -515,7 +518,7 @@ def _media(part: Part, framing: Framing) -> Size | None:
 
 
 def _medium(part: Part, framing: Framing) -> Size:
-    """Return the size of a part other than text: by formula where one is published."""
+    """Return the size of a part other than text, by formula if one is published."""
     if part.kind == "image":
         return Size(*framing.image.size(part.media or Media("image")))
     if part.kind == "audio":
@@ -541,7 +544,7 @@ def _measure_fixed(meter: Meter, system: str | None, tools: Any) -> Size:
 
 
 def system_size(system: str, meter: Meter) -> Size:
-    """Return what a system prompt outside the messages takes, in counter tokens."""
+    """Return the size of a system prompt outside the messages, in counter tokens."""
     framing = meter.framing
     tokens = framing.message + framing.role + meter.counter.count(system)
     return Size(tokens, tokens, tokens + framing.slack)
@@ -558,10 +561,10 @@ def _tools_size(tools: Any, meter: Meter) -> Size:
 
 
 def tool_sizes(tools: Any, meter: Meter) -> tuple[Size, list[tuple[str, Size]]]:
-    """Return what the schemas of tools take together and each, by name, in counter tokens.
+    """Return the size of all tool schemas together and of each, by name, in counter tokens.
 
-    How a schema is put before the model is not published: the band is from half of its JSON text
-    to a quarter more. What comes once with any tool is in the first number only.
+    How providers show a schema to the model is not published: the band runs from half of its JSON
+    text to a quarter more. The first number also includes the one-time cost of having any tool.
     """
     total, each = meter.framing.tools, []
     added = meter.framing.tool

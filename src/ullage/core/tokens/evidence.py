@@ -1,17 +1,17 @@
-"""What refusals, cut prompts and answers say of a window, weighed against each other.
+"""Evidence about a window: refusals, cut prompts and answers, weighed against each other.
 
 The rules, in order:
 
-1. An answered prompt is a fact. Nothing that was learned lowers a window under the largest one.
+1. An answered prompt is a fact. No learned bound lowers a window below the largest one.
 2. One request is one witness, however often it was sent.
-3. A probe and the operator's word are lowered by two witnesses only, and never by sentences.
-4. A listing, the table and an unknown window are lowered by one refusal, for ten minutes, where
-   it names its numbers in fields, or a bound that is not far off; else by two witnesses, too.
-5. A prompt that seems to be cut needs a second one, unless the server read exactly as many
-   tokens as a cut leaves.
+3. Only two witnesses lower a probe or the operator's setting, and sentences never do.
+4. One refusal lowers a listing, the table or an unknown window, for ten minutes, if it names its
+   numbers in fields, or a bound that is not far off. Otherwise two witnesses are needed.
+5. A prompt that seems to be cut needs a second one, unless the server read exactly the number of
+   tokens that a cut leaves.
 
-Where two witnesses are wanted, the second smallest bound holds: one that lies moves nothing. It
-is pure, keeps nothing, and knows no server.
+If two witnesses are needed, the second smallest bound holds: one false witness changes nothing.
+This module is pure, keeps nothing, and knows no server.
 """
 
 from __future__ import annotations
@@ -25,25 +25,26 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 PASSING_S: Final = 600.0
-"""Seconds for which one witness alone lowers a window: a trial follows soon after a mistake."""
+"""Seconds that a single witness lowers a window. After a mistake, the next try comes soon."""
 
 FAR_OFF: Final = 4
-"""A sentence alone does not lower a published window to less than one in so many tokens: content
-filters quote what users wrote, and limits of a tier name their code."""
+"""A sentence alone does not lower a published window to less than one part in this many: content
+filters quote users' text, and limits of a tier have their own code."""
 
 SAME: Final = 0.02
-"""How far two reports of cut prompts may lie apart: a cut leaves the same number each time."""
+"""The allowed relative difference of two reports of cut prompts: a cut leaves the same number each
+time."""
 
 MOST: Final = 8
 """Witnesses of each source that are kept for one model at one endpoint: the rules need two."""
 
 
 GROWN: Final = 1.25
-"""How many times larger an answered prompt must be to be written down anew."""
+"""An answered prompt is recorded again if it is this many times larger."""
 
 
 def find_floor(claims: Iterable[Claim]) -> int:
-    """Return the largest prompt that was answered, in tokens; 0 if none. Output is no prompt."""
+    """Return the largest answered prompt in tokens, 0 if unknown; ignores output claims."""
     prompts = (c.tokens for c in claims if c.source == "answer" and c.kind != "output")
     return max(prompts, default=0)
 
@@ -51,10 +52,10 @@ def find_floor(claims: Iterable[Claim]) -> int:
 def find_cap(
     claims: Sequence[Claim], base: Claim | None, floor: int, now: float | None = None
 ) -> Claim | None:
-    """Return what was learned and lowers the window that `base` sets, None where nothing does.
+    """Return the learned claim that lowers the window set by `base`, None if no claim does.
 
-    `floor` is the largest answered prompt in tokens, `now` the time in seconds since the epoch;
-    without it nothing is too old.
+    `floor` is the largest answered prompt in tokens. `now` is the time in seconds since the epoch;
+    without it no claim is too old.
     """
     shared = [c for c in claims if c.source == "contention" and not _is_over(c, now)]
     firm = base is not None and (base.source == "override" or base.kind == "allocated")
@@ -68,9 +69,9 @@ def find_cap(
 
 
 def confirm(claims: Iterable[Claim]) -> tuple[Claim, ...]:
-    """Return what may be kept beyond the process: what more than one request said.
+    """Return the claims to keep beyond the process: those that more than one request supports.
 
-    Of answers that is the second largest one, since the largest is one event.
+    For answers this is the second largest one, because the largest is a single event.
     """
     held = tuple(claims)
     answered = _second([c for c in held if c.source == "answer"], largest=True)
@@ -78,9 +79,9 @@ def confirm(claims: Iterable[Claim]) -> tuple[Claim, ...]:
 
 
 def says_more(confirmed: Sequence[Claim], before: Sequence[Claim]) -> bool:
-    """Tell whether what was confirmed is worth writing down again.
+    """Tell whether the confirmed claims are worth recording again.
 
-    Prompts of a conversation grow with each turn: an answer counts once it is a quarter larger.
+    Prompts of a conversation grow with each turn: an answer counts if it is a quarter larger.
     """
     if [c for c in confirmed if c.source != "answer"] != [c for c in before if c.source in CAPS]:
         return True
@@ -88,9 +89,9 @@ def says_more(confirmed: Sequence[Claim], before: Sequence[Claim]) -> bool:
 
 
 def add(claims: Iterable[Claim], claim: Claim) -> tuple[Claim, ...]:
-    """Return the claims with one more, bounded: of answers the two largest, else the newest.
+    """Return the claims with one more, bounded: the two largest answers, the newest of the others.
 
-    A request that was heard before takes its earlier place: it is the same witness.
+    A request that was heard before replaces its earlier claim: it is the same witness.
     """
     kept = [c for c in claims if (c.source, c.exchange) != (claim.source, claim.exchange)]
     if claim.source == "answer":
@@ -103,10 +104,10 @@ def add(claims: Iterable[Claim], claim: Claim) -> tuple[Claim, ...]:
 
 
 def corroborate(own: Sequence[Claim], others: Sequence[Sequence[Claim]]) -> tuple[Claim, ...]:
-    """Return which claims of other parties hold for one whose `own` claims these are.
+    """Return the claims of other parties that hold for a party with these `own` claims.
 
-    What was answered does, since it only says that a window is no smaller. A limit does once two
-    parties said it: what one alone says may be what its own request made the server say.
+    Answers always do, because they only say that a window is not smaller. A limit does if two
+    parties said it: a single party's request may have caused the server's statement.
     """
     heard = [own, *others]
     found: list[Claim] = []
@@ -117,14 +118,14 @@ def corroborate(own: Sequence[Claim], others: Sequence[Sequence[Claim]]) -> tupl
 
 
 def _is_same(one: Claim, other: Claim) -> bool:
-    """Tell whether two claims say the same limit."""
+    """Tell whether two claims state the same limit."""
     if (one.source, one.kind) != (other.source, other.kind):
         return False
     return abs(one.tokens - other.tokens) <= SAME * max(one.tokens, other.tokens)
 
 
 def are_alike(one: Claim, other: Claim) -> bool:
-    """Tell whether two cut prompts were read at one size, or below one bound that many have."""
+    """Tell whether two cut prompts were read at about one size, or point to the same bound."""
     if one.tokens == other.tokens:
         return True
     apart = abs(one.reported - other.reported)
@@ -132,14 +133,14 @@ def are_alike(one: Claim, other: Claim) -> bool:
 
 
 def _agree(held: Sequence[Claim]) -> list[Claim]:
-    """Return the bounds that two witnesses support: those of refusals, those of cut prompts."""
+    """Return the bounds that two witnesses support, of refusals and of cut prompts."""
     cut = [c for c in held if c.source == "truncation"]
     alike = [c for c in cut if c.times > 1 or any(_are_two(c, o) and are_alike(c, o) for o in cut)]
     return [*_second([c for c in held if c.source == "refusal"]), *_second(alike)]
 
 
 def _second(held: Sequence[Claim], *, largest: bool = False) -> list[Claim]:
-    """Return the second smallest (or largest) of several witnesses, none where there is one."""
+    """Return the second smallest (or largest) of several witnesses, [] if there is only one."""
     ordered = sorted(held, key=order, reverse=largest)
     for place, claim in enumerate(ordered):
         if claim.times > 1:
@@ -154,7 +155,7 @@ def _are_two(one: Claim, other: Claim) -> bool:
 
 
 def _is_enough(claim: Claim, base: Claim | None) -> bool:
-    """Tell whether one witness lowers a window that nobody vouches for."""
+    """Tell whether one witness is enough to lower an unconfirmed window."""
     if claim.grounds == "structured" or claim.source == "truncation":
         return claim.grounds == "structured"
     return base is None or claim.tokens * FAR_OFF >= base.tokens

@@ -1,7 +1,7 @@
-"""How full the window is: tokens against a window, as an assessment with a tier.
+"""The gauge: tokens compared with a window, as an assessment with a tier.
 
-Unknown stays unknown: without a window or a usage there is no ratio and no tier to act on. It
-does not count and does not resolve windows.
+Unknown stays unknown: without a window or a usage there is no ratio and no tier to act on. This
+module counts no tokens and resolves no windows.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TIERS: Final[tuple[Tier, ...]] = ("none", "advisory", "warning", "critical", "ov
 class Thresholds:
     """Lower edges of the tiers as shares of the input bound; they must rise.
 
-    `advisory` None leaves that tier out.
+    If `advisory` is None, there is no advisory tier.
     """
 
     advisory: float | None = 0.70
@@ -49,7 +49,7 @@ class Thresholds:
             )
 
     def tier(self, ratio: float) -> Tier:
-        """Return the tier of a ratio; a lower edge belongs to its tier."""
+        """Return the tier of a ratio. A ratio on a lower edge belongs to the tier of that edge."""
         reached = 0
         for edge in self._edges():
             reached += ratio >= edge
@@ -70,12 +70,12 @@ STANDARD: Final = Thresholds()
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """How full a window is, or why that cannot be said.
+    """How full a window is, or why that is unknown.
 
-    `ratio` and `tier` go by the upper edge of the count; `input_tokens` is its best value, in
-    tokens. When `available` is False, `tier` is "unavailable" and `reason` says why. `provider`
-    says what the provider was asked to leave out by itself, `bound` which bound under the window
-    it goes by: the tier is "overflow" at the window only.
+    `ratio` and `tier` use the upper edge of the count. `input_tokens` is its best value, in tokens.
+    If `available` is False, `tier` is "unavailable" and `reason` says why. `provider` says what the
+    provider was asked to leave out by itself. `bound` names the bound below the window that was
+    used, if any; the tier is still "overflow" only at the window.
     """
 
     available: bool
@@ -89,7 +89,7 @@ class Assessment:
     bound: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return only the keys that hold."""
+        """Return the fields that are not None."""
         values = {name: getattr(self, name) for name in self.__slots__}
         return {name: value for name, value in values.items() if value is not None}
 
@@ -108,7 +108,7 @@ class Assessment:
         return table(self.notice(), rows)
 
     def meter(self) -> str:
-        """Return the form for a status line: `ctx=12.2k/32.0k`, `ctx=12.2k` without a window."""
+        """Return the form for a status line: `ctx=12.2k/32.0k`, or `ctx=12.2k` without a window."""
         if self.input_tokens is None:
             return "ctx=?"
         used = f"ctx={short(self.input_tokens)}"
@@ -119,8 +119,8 @@ class Assessment:
     def notice(self) -> str:
         """Return the sentence for people: `Context window at 87 % (27,840/32,000 tokens)`.
 
-        Share and tokens are those of the upper edge, by which the tier goes: `tokens at most` where
-        that is not the best value.
+        Share and tokens are those of the upper edge, because the tier uses it. The unit is `tokens
+        at most` if the upper edge differs from the best value.
         """
         if self.ratio is None or self.input_tokens is None or self.window_tokens is None:
             return f"Context window unknown ({self.reason})"
@@ -140,8 +140,8 @@ def assess(
 ) -> Assessment:
     """Assess tokens against a window. Pure; never raises for missing facts.
 
-    `used` is a usage (known), a count or a number of tokens (estimated), a usage report as it
-    was recorded, or None. `window` is a Window, a number of tokens, or None for unknown.
+    `used` is a usage (known), a count or a number of tokens (estimated), a recorded usage report,
+    or None. `window` is a Window, a number of tokens, or None for unknown.
     """
     best, high, state, reason = _tokens(used)
     bound = window.working_tokens if isinstance(window, Window) else window
@@ -159,7 +159,7 @@ def assess(
 
 
 def _tokens(used: object) -> tuple[int | None, int, State | None, Reason | None]:
-    """Return best value, upper edge, state, and the reason when there is none."""
+    """Return best value, upper edge, state, and the reason if there is no value."""
     if used is None:
         return None, 0, None, "usage_missing"
     from ullage.core.tokens.counting import Count
@@ -189,14 +189,15 @@ def _read_recorded(used: object) -> Usage | None:
 
 
 LEAVING: Final = 0.05
-"""Points below its lower edge at which a tier that was shown is left (the measuring page)."""
+"""A shown tier ends this far below its lower edge, in shares of the window (measuring page)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What people see of a conversation: the tier on display, and of which they were told.
+    """The tier that people see for a conversation, and the tiers already reported to them.
 
-    `checkpoint` names the last checkpoint; a new one makes every tier worth a notice again.
+    `checkpoint` names the last checkpoint. After a new checkpoint every tier is worth a notice
+    again.
     """
 
     tier: Tier = "none"
@@ -206,10 +207,10 @@ class Shown:
     def after(
         self, found: Assessment, checkpoint: str, thresholds: Thresholds = STANDARD
     ) -> tuple[Shown, bool]:
-        """Return what is shown after an assessment, and whether it is worth a notice.
+        """Return the shown state after an assessment, and whether it is worth a notice.
 
-        A tier rises at once and is left 5 points under its edge. An assessment that is not
-        available changes nothing: a critical reading is not cleared by a missing one.
+        A tier rises at once and falls 5 points below its edge. An unavailable assessment changes
+        nothing: a missing reading does not clear a critical one.
         """
         if found.ratio is None:
             return self, False
@@ -221,7 +222,7 @@ class Shown:
         return Shown(tier, told | {tier}, checkpoint), new
 
     def _find_held_tier(self, ratio: float, thresholds: Thresholds) -> Tier:
-        """Return the highest tier, up to the one shown, that this ratio has not left yet."""
+        """Return the highest tier, up to the shown one, that this ratio has not left yet."""
         held = thresholds.tier(ratio + LEAVING)
         return min(held, self.tier, key=TIERS.index)
 

@@ -1,9 +1,9 @@
-"""What an image takes where no rule is published for the model: learned from what servers report.
+"""The size of an image if no rule is published for the model, learned from server reports.
 
-A report tells what all images took that came since the one before: what is left of it when the text
-is counted. It is kept as one value an image and an upper edge, in the counter's own tokens, beside
-the area it was seen for: the mean of a report's images, as the value is, and the largest of all
-reports. A larger image takes at most as much more as its area is larger.
+A report covers all images since the previous one: what is left after the text is subtracted. The
+learned value has one size per image and an upper edge, in the counter's own tokens, with the area
+that they were seen for: the mean of a report's images, and the largest of all reports. For a larger
+image the upper edge grows at most with its area.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
     from ullage.core.tokens.counting import Measure
 
 UNKNOWN_AREA: Final = 4096 * 4096
-"""Pixels taken for an image whose dimensions do not show: more than models look at."""
+"""Pixels assumed for an image with unknown dimensions: more than models look at."""
 
 AGREED: Final = 2
-"""Reports that must agree before what an image takes is kept beyond the process."""
+"""Reports that must agree before an image size is kept beyond the process."""
 
 MARGIN, AGREED_MARGIN = 1.5, 1.25
-"""How many times the most that was seen an image may take, after one report and after more: what
-stands around it differs, and its shape does."""
+"""Factors for the upper edge over the largest size seen, after one report and after more. The text
+around images and their shape vary."""
 
 MOVED: Final = 0.2
-"""The share by which a report must be off before the value of an image moves."""
+"""A report must differ by this share before the value of an image changes."""
 
 STEP: Final = 16
-"""Tokens to which values are rounded: sizes are worked out anew where they change."""
+"""Tokens to which values are rounded: each change makes sizes be measured again."""
 
 
 class SeenImage(NamedTuple):
-    """What an image took: best value and upper edge in counter tokens, their area in pixels.
+    """The size of an image: best value and upper edge in counter tokens, their area in pixels.
 
     `seen` is how many reports agreed, at most `AGREED`.
     """
@@ -51,13 +51,13 @@ class SeenImage(NamedTuple):
 
     @property
     def is_sane(self) -> bool:
-        """Whether reports can have taught it: one from a file may say anything."""
+        """Tell whether reports can have taught it: a value from a file may be anything."""
         return 0 < self.best <= self.most <= UNKNOWN_IMAGE.unseen[2] and self.area > 0 < self.seen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnedImage(ImageRule):
-    """An image takes what others of the same model took; the lower edge stays what it was."""
+    """An image takes as much as earlier images of the same model; the lower edge is unchanged."""
 
     seen: SeenImage
 
@@ -71,28 +71,28 @@ class LearnedImage(ImageRule):
 
 
 def find_area(media: Media) -> int:
-    """Return the area of an image in pixels, a large one where its dimensions do not show."""
+    """Return the area of an image in pixels, a large one if its dimensions are unknown."""
     return max((media.width or 0) * (media.height or 0), 0) or UNKNOWN_AREA
 
 
 def make_rule(seen: SeenImage | None, rule: ImageRule) -> ImageRule:
-    """Return a rule by what was seen; one that is published stays."""
+    """Return a rule from the learned size; a published rule stays."""
     if seen is None or not is_learnable(rule):
         return rule
     return LearnedImage("learned/" + "/".join(map(str, seen)), seen=seen)
 
 
 def is_learnable(rule: ImageRule) -> bool:
-    """Tell whether reports may teach what an image takes: nothing is published for the model."""
+    """Tell whether reports may teach the size: there is no published rule for the model."""
     return rule == UNKNOWN_IMAGE or isinstance(rule, LearnedImage)
 
 
 def read_image(
     measured: Measure, came: Sequence[Message], rule: ImageRule, reported: int
 ) -> SeenImage | None:
-    """Return what the images took that came since the last report; None where it does not show.
+    """Return the size of the images since the last report, or None if it cannot be computed.
 
-    `measured` is of the request that the report is of, before it.
+    `measured` is the measure of the reported request, made before the report.
     """
     sizes = [(find_area(m), rule.size(m)) for m in _list_images(came)]
     if not sizes:
@@ -109,9 +109,9 @@ def read_image(
 
 
 def find_doubt(messages: Iterable[Message], rule: ImageRule) -> tuple[int, int]:
-    """Return by how many counter tokens images may be below their best value, and above their edge.
+    """Return the doubt in counter tokens: below the best values of images, and above their edges.
 
-    A server may take anything for an image of which nothing is published, whatever others took.
+    A server may use any size for an image without a published rule, whatever earlier ones took.
     """
     if not is_learnable(rule):
         return 0, 0
@@ -130,10 +130,11 @@ def _round(tokens: float) -> int:
 
 
 def learn_image(held: SeenImage | None, new: SeenImage) -> SeenImage:
-    """Return what is known of images after one more report.
+    """Return the learned image size after one more report.
 
-    One that says twice as much as what is known takes its place; one that says half as much
-    teaches nothing. Values that agree stay, so that what rests on them does, too.
+    A report with less than half of the known uncertainty replaces the known size. A report with
+    more than twice of it teaches nothing. Values that agree stay, so that results based on them
+    stay too.
     """
     if held is None:
         return new
@@ -150,6 +151,6 @@ def learn_image(held: SeenImage | None, new: SeenImage) -> SeenImage:
 
 
 def restore_image(held: Sequence[Any] | None) -> SeenImage | None:
-    """Read what was written down of images; None for what no report can have taught."""
+    """Read a recorded image size, or None if no report can have taught it."""
     seen = None if held is None else SeenImage(*map(int, held))
     return seen if seen is not None and seen.is_sane else None

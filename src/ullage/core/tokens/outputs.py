@@ -1,6 +1,6 @@
-"""What the answers of calls came to, where a report is less than what was counted.
+"""The output of calls, corrected if a report is smaller than the counted answer.
 
-Claude Code writes down the usage of a stream's first event, whose output is a token or two. It
+Claude Code records the usage of a stream's first event, whose output is a token or two. This module
 knows no files, no prices and no windows.
 """
 
@@ -16,7 +16,7 @@ from ullage.core.tokens.counting import Meter, shares
 
 @dataclass(frozen=True, slots=True)
 class ReportedAnswer:
-    """What a call reported, and the messages that it answered with.
+    """The reported usage of a call, and the messages of its answer.
 
     `final` means that the report was made at the end of the answer.
     """
@@ -27,10 +27,10 @@ class ReportedAnswer:
 
 
 def settle(answers: Sequence[ReportedAnswer], meter: Meter) -> list[Usage | None]:
-    """Return the usage of each call, with the larger output of what was reported and counted.
+    """Return the usage of each call, with the larger of its reported and counted output.
 
-    What was counted is an estimate, and then the usage is another object. A final report gives
-    way only to a count whose lower edge is above it. No usage stays None.
+    A counted output is an estimate, and then the usage is a new object. A final report gives way
+    only to a count whose lower edge is above it. No usage stays None.
     """
     bare = replace(meter, framing=replace(meter.framing, message=0, role=0, slack=0))
     found = iter(shares([m for answer in answers for m in answer.messages], bare))

@@ -1,10 +1,10 @@
-"""Results of parallel calls (several in one message), where a server hands them on as JSON.
+"""Results of parallel calls (several in one message), if a server passes them on as JSON.
 
-OpenAI's Chat endpoint writes such results as JSON strings with each character beyond ASCII escaped;
-that of a call alone it does not. Sources: community.openai.com, topics 916758 (2024, GPT-3.5 to 4o)
-and 1375117 (2026, GPT-4.1 and 5.2, replicated by another): three results of 1,000 times a Korean
-word took 39,235 tokens, and JSON strings of them are 39,003.
-It knows nothing of what stands around texts.
+OpenAI's Chat endpoint writes such results as JSON strings in which each non-ASCII character is
+escaped; it does not do so for a single call. Sources: community.openai.com, topics 916758 (2024,
+GPT-3.5 to 4o) and 1375117 (2026, GPT-4.1 and 5.2, replicated by another user): three results of
+1,000 times a Korean word took 39,235 tokens, and JSON strings of them are 39,003. This module knows
+nothing of the framing around texts.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from ullage.core.tokens.counting import Counter, Meter
 
 MARK: Final = "+"
-"""Ends the key of a meter that knows of parallel calls, and of the size of a result of one."""
+"""Suffix of the key of a meter with parallel framing, and of the key of a result's size there."""
 
 
 def find_parallel(messages: Sequence[Message], start: int = 0) -> Iterator[int]:
-    """Yield the places, from `start` on, of results of parallel calls: those of one message."""
+    """Yield the positions, from `start` on, of results of parallel calls: calls of one message."""
     first = start
     while first and messages[first - 1].results:
         first -= 1
@@ -41,24 +41,24 @@ def find_parallel(messages: Sequence[Message], start: int = 0) -> Iterator[int]:
 
 
 def list_parallel(messages: Sequence[Message], meter: Meter) -> frozenset[int]:
-    """Return the places of all results that are handed on as JSON strings."""
+    """Return the positions of all results that are passed on as JSON strings."""
     return frozenset(() if meter.framing.parallel is None else find_parallel(messages))
 
 
 def escape(text: str) -> str:
-    """Return a result of parallel calls as it is handed on."""
+    """Return a result of parallel calls as it is passed on."""
     return json.dumps(text)
 
 
 def count_escaped(message: Message, part: int, counter: Counter) -> int:
-    """Return the tokens of a result of parallel calls as it is handed on; counted once."""
+    """Return the tokens of a result of parallel calls as it is passed on; counted once."""
     if counter.key + MARK not in message.memo:
         _count([message], counter)
     return cast("int", message.memo[counter.key + MARK][part])
 
 
 def _count(messages: Sequence[Message], counter: Counter) -> None:
-    """Keep beside messages what each of their results takes, by its place."""
+    """Keep in the memo of messages the size of each of their results, by its position."""
     places = [[i for i, p in enumerate(m.parts) if p.kind == "result"] for m in messages]
     both = list(zip(messages, places, strict=True))
     counts = iter(counter.count_many([escape(m.parts[i].text) for m, found in both for i in found]))
@@ -67,7 +67,7 @@ def _count(messages: Sequence[Message], counter: Counter) -> None:
 
 
 def count_parallel(messages: Sequence[Message], start: int, meter: Meter) -> None:
-    """Keep beside results of parallel calls what they take, from what each takes alone."""
+    """Keep in the memo of results of parallel calls their size, from the size of each alone."""
     framing = meter.framing.parallel
     if framing is None:
         return
@@ -86,6 +86,6 @@ def count_parallel(messages: Sequence[Message], start: int, meter: Meter) -> Non
 
 
 def widen(sizes: list[Size], messages: Sequence[Message], start: int, key: str) -> None:
-    """Put what results of parallel calls take in place of what they take alone; both are known."""
+    """Replace the sizes of results by their sizes in parallel calls; both are known."""
     for place in find_parallel(messages, start):
         sizes[place - start] = messages[place].memo[key + MARK]

@@ -1,6 +1,7 @@
-"""What each section of a window's budget holds: system prompt, tools, knowledge, conversation.
+"""The tokens of each section of a window's budget: system prompt, tools, knowledge, conversation.
 
-It adds up what was measured; shares and overruns are `core.tokens.budget`'s. It plans nothing.
+This module adds up measured sizes; `core.tokens.budget` has the shares and overruns. It plans
+nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ MARKS: Final = tuple(name for name in SHARES if name != "output_buffer")
 
 
 def check_marks(sections: Mapping[int, str], messages: int) -> Mapping[int, str]:
-    """Return the marks of messages; raises ConfigurationError for an unknown place or name."""
+    """Return the marks of messages; raises ConfigurationError for an unknown position or name."""
     for index, name in sections.items():
         if type(index) is not int or not 0 <= index < messages:
             raise ConfigurationError(
@@ -41,8 +42,8 @@ def count_sections(
 ) -> dict[str, int]:
     """Return the tokens of the model in each section, by their upper edges.
 
-    `marks` names the section of messages by position; others are conversation, operator text is
-    system prompt. What stands outside the messages and is no tool is system prompt too.
+    `marks` names the section of messages by position. Other messages are conversation; operator
+    text is system prompt. Text outside the messages other than tools is system prompt too.
     """
     schemas = tool_sizes(tools, meter)[0] if tools else Size(0, 0, 0)
     found = {
@@ -56,7 +57,7 @@ def count_sections(
         found[marks.get(index, default)] += size.high
     scaled = {name: measured.scale.of(Size(0, 0, high)).high for name, high in found.items()}
     scaled["system_prompt"] = max(scaled["system_prompt"] + measured.extra, 0)
-    if measured.rest is not None:  # how much of it is schemas, the server does not say
+    if measured.rest is not None:  # the server does not say how much of it is schemas
         scaled["tools"] = 0
         operator = found["system_prompt"] - measured.fixed.high + schemas.high
         scaled["system_prompt"] = measured.scale.of(Size(0, 0, operator)).high + measured.rest.high

@@ -1,6 +1,6 @@
-"""The texts of a message that take tokens, in a fixed order, and what is known of each.
+"""The texts of a message that take tokens, in a fixed order, and their known counts.
 
-Once a message was measured, the counts of its texts are kept beside it under the counter's key.
+Once a message was measured, its memo keeps the counts of its texts under the counter's key.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from ullage.core.tokens.counting import Counter
 
 MEDIA: Final = frozenset({"image", "audio", "file", "sealed"})
-"""Parts that are no text: their size goes by a formula."""
+"""Parts that are not text: a formula gives their size."""
 
 
 def list_texts(message: Message) -> list[str]:
-    """Return the texts of a message in the order in which the counts beside it stand."""
+    """Return the texts of a message in the order of their kept counts."""
     texts = [p.text for p in message.parts if p.kind not in MEDIA]
     for call in message.calls:
         texts += (call.name, call.arguments, call.id)
@@ -27,9 +27,9 @@ def list_texts(message: Message) -> list[str]:
 
 
 def piece(message: Message, counter: Counter, part: int, call: int = -1) -> int:
-    """Return the tokens of one part's text, or of one call's arguments; known if it was measured.
+    """Return the tokens of one part's text or one call's arguments; cached once measured.
 
-    Exactly one of `part` and `call` is the index of what is meant; the other is -1.
+    One of `part` and `call` is the index of the text; the other is -1.
     """
     known = message.memo.get(counter.key)
     if known is None:

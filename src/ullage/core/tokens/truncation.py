@@ -1,9 +1,9 @@
-"""What a report of usage says of the prompt: is it to be believed, and was the prompt cut.
+"""Truncation: tell from a usage report whether it is plausible and whether the prompt was cut.
 
-A server may report less than was counted for lawful reasons: templates leave out old reasoning and
-tools. Some report something else: only what was not cached, or the sum over inner calls. And some
-drop a part of a prompt that is too long, and answer 200. This tells them apart by the range in
-which a true report lies. It learns nothing and keeps nothing.
+A server may report less than the count for good reasons: templates leave out old reasoning and
+tools. Some servers report something else: only uncached tokens, or the sum over inner calls. Some
+drop a part of a prompt that is too long and answer 200. This module tells them apart by the range
+of a true report. It learns nothing and keeps nothing.
 """
 
 from __future__ import annotations
@@ -21,42 +21,42 @@ if TYPE_CHECKING:
 Sign = Literal["short", "crossed", "at_window", "at_half", "length_without_output"]
 
 SLACK_EXACT, SLACK_ESTIMATED = 0.10, 0.25
-"""How far outside of the counted band a report may lie, as a share of its edge."""
+"""How far outside the counted band a report may be, as a share of the edge."""
 
 SLACK_BELOW, SLACK_ABOVE, SLACK_GROWN = 256, 4_096, 64
 """The same in tokens: what a template leaves out of a short prompt, what a host puts before it, and
-what either may do from one request to the next. Hosts were seen to add up to 3,000 tokens of their
-own instructions."""
+how much either may change between requests. Hosts were seen to add up to 3,000 tokens of their own
+instructions."""
 
 NEAR: Final = 0.9
-"""The share of a bound from which a short report may mean that the prompt was cut. Under it no
+"""The share of a bound from which a short report may mean that the prompt was cut. Below it no
 server has a reason to cut."""
 
 LEFT: Final = 0.4
-"""The share of a bound that a cut leaves at least; Ollama leaves a half. Less is a report of
-something else, such as of the uncached tokens alone. Of an unknown bound, the share of the prompt:
-a history grows, and is first cut when it is a little over."""
+"""The smallest share of a bound that a cut leaves; Ollama leaves a half. A smaller number reports
+something else, such as only the uncached tokens. If the bound is unknown, it is the share of the
+prompt: a history grows, so its first cut comes when it is slightly too long."""
 
 FULL: Final = 0.99
-"""The share of the window from which an answer that ended for length with no output is a sign."""
+"""The share of the window from which an answer that ended for length without output is a sign."""
 
 KEPT_HALF: Final = (2, 3)
-"""Tokens beside half of num_ctx that Ollama keeps when it cuts the middle out: 4,096 became 2,050
-(ollama pull request 18399); the measuring of others found num_ctx / 2 + 3."""
+"""Tokens in addition to half of num_ctx that Ollama keeps when it cuts the middle out: 4,096 became
+2,050 (ollama pull request 18399); others measured num_ctx / 2 + 3."""
 
 JITTER: Final = 16
-"""Tokens by which reports of the same messages may differ, such as by a date in the template."""
+"""The difference in tokens of reports of the same messages, such as from a date in the template."""
 
 COMMON: Final = tuple(2**power for power in range(11, 21))
-"""Windows that servers have by default, in tokens: 2,048 to 1,048,576."""
+"""Default windows of servers, in tokens: 2,048 to 1,048,576."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportRange:
-    """The prompt tokens that a true report of a request lies between, `least` and `most`.
+    """The range of prompt tokens, `least` to `most`, for a true report of a request.
 
-    `low` and `high` are the edges of the count; what may lawfully be left out is no part of `low`.
-    `is_counted` tells that the server itself counted this very request.
+    `low` and `high` are the edges of the count; `low` excludes parts that a server may leave out.
+    `is_counted` means that the server itself counted this very request.
     """
 
     low: int
@@ -71,7 +71,7 @@ class ReportRange:
     def around(
         cls, low: int, high: int, *, exact: bool, lawful: int = 0, counted: bool = False
     ) -> ReportRange:
-        """Return the range for a count from `low` to `high`, `lawful` of it dispensable."""
+        """Return the range for a count from `low` to `high`, `lawful` tokens of it dispensable."""
         slack, low = SLACK_EXACT if exact else SLACK_ESTIMATED, max(low - lawful, 0)
         least = int(low * (1 - slack)) - SLACK_BELOW
         return cls(low, high, least, int(high * (1 + slack)) + SLACK_ABOVE, counted)
@@ -83,11 +83,11 @@ class ReportRange:
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """The signs that a prompt was cut, or had no room for an answer behind it.
+    """The signs that a prompt was cut, or left no room for an answer.
 
-    `reported` and `counted` are in tokens. `limit` is the most that the window can be, in tokens.
-    `certain` tells that the number of tokens read is one that only a cut leaves, or that the
-    server itself had counted more; otherwise a second cut prompt is wanted.
+    `reported` and `counted` are in tokens. `limit` is the largest possible window, in tokens.
+    `certain` means that only a cut leaves this number of tokens, or that the server itself had
+    counted more; otherwise a second cut prompt is needed.
     """
 
     signs: tuple[Sign, ...]
@@ -102,9 +102,8 @@ def detect(
 ) -> Truncation | None:
     """Return the truncation that a report shows, or None.
 
-    `window` is the bound in tokens as far as it is known, `finish` the reason given for the end of
-    the answer. A report is short only where what was counted is near the bound, or where the bound
-    is unknown.
+    `window` is the bound in tokens if known, `finish` the reason for the end of the answer. A
+    report is short only if the count is near the bound, or if the bound is unknown.
     """
     reported = usage.prompt_tokens
     found = next(_find_cuts(reported, expected.low, window), None)
@@ -131,7 +130,7 @@ def detect(
 
 
 def _find_cuts(reported: int, low: int, window: int | None) -> Iterator[tuple[Sign, int]]:
-    """Yield the sign and the bound of cuts that leave exactly so many tokens."""
+    """Yield the sign and the bound of cuts that leave exactly this many tokens."""
     for bound in (window, *COMMON):
         if bound is None or low <= bound:
             continue
@@ -144,10 +143,10 @@ def _find_cuts(reported: int, low: int, window: int | None) -> Iterator[tuple[Si
 def _find_crossed(
     reported: int, expected: ReportRange, window: int | None
 ) -> Iterator[tuple[Sign, int]]:
-    """Yield the bounds that a growing prompt went over while its report stayed below them.
+    """Yield the bounds that a growing prompt crossed while its report stayed below them.
 
-    A server that drops the oldest messages reads about as much as fits. What came since the last
-    report is known well where it is little: the report has to miss it by more than its band.
+    A server that drops the oldest messages reads about as much as fits. If little was added since
+    the last report, the added size is well known: the report must miss it by more than its band.
     """
     missed = expected.low - reported
     if not expected.before or missed <= JITTER + expected.reach - expected.low:
@@ -168,8 +167,8 @@ def _can_be_cut(reported: int, expected: ReportRange, window: int | None) -> boo
 def is_edited_by_server(report: Any) -> bool:
     """Tell whether a response says that the server itself left parts of the prompt out.
 
-    OpenAI Responses echo `truncation: "auto"`, Anthropic reports `context_management`. Both put a
-    compaction that they made into the answer, and Anthropic's usage lists what it took.
+    OpenAI Responses echo `truncation: "auto"`, Anthropic reports `context_management`. Both put
+    their own compaction into the answer, and Anthropic's usage lists its cost.
     """
     fields = _response(report)
     if fields.get("truncation") == "auto":
@@ -186,7 +185,7 @@ def is_edited_by_server(report: Any) -> bool:
 
 
 def is_unbound(report: Any) -> bool:
-    """Tell whether a response says that reasoning was dropped behind messages that were edited.
+    """Tell whether a response says that reasoning after edited messages was dropped.
 
     Anthropic reports it under `input_transformations` (types of the Python SDK 2.12).
     """
@@ -194,7 +193,7 @@ def is_unbound(report: Any) -> bool:
 
 
 def _list_dropped(fields: Mapping[str, Any]) -> list[Any]:
-    """Return why each block of reasoning was dropped."""
+    """Return the reason for each dropped block of reasoning."""
     listed = fields.get("input_transformations")
     if not listed:
         return []
@@ -221,7 +220,7 @@ def finish_reason(report: Any) -> str | None:
 
 
 def _response(report: Any) -> Mapping[str, Any]:
-    """Return the fields of a response, also of one in the event that ends a stream."""
+    """Return the fields of a response, also if an event at the end of a stream wraps it."""
     fields = as_mapping(report) or {}
     inner = fields.get("response")
     return fields if inner is None else as_mapping(inner) or fields

@@ -1,8 +1,8 @@
-"""What a window is: claims with kind and source, resolved to one fact or to honest unknown.
+"""The context window: claims with kind and source, resolved to one fact or to "unknown".
 
-A window belongs to an endpoint and an exact model id, never to a family name. Claims of equal
-rank combine by the smaller; what lost stays visible. What refusals and reports say is weighed by
-`core.tokens.evidence`. It asks nobody (`ullage.windows` does) and makes no number up.
+A window belongs to an endpoint and an exact model id, never to a family name. Among claims of equal
+rank the smallest wins, and the others stay visible. `core.tokens.evidence` weighs refusals and
+usage reports. This module asks no server (`ullage.windows` does) and invents no number.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ HINT: Final = (
 
 
 SUSPECTED: Final = f"after one refusal or cut prompt; {FORGET}"
-"""Who says a suspected bound, and how to take it back."""
+"""Source text for a suspected bound. It says how to remove the bound."""
 
 
 class WorkingBound(NamedTuple):
-    """A bound under the window that thresholds work on, in tokens, and who says it.
+    """A bound below the window that thresholds use, in tokens, and its source.
 
-    `effective`: up to here the quality of answers holds. `economic`: beyond it carrying a
-    conversation costs more than compacting it. `suspected`: one refusal or cut prompt speaks for
-    it. Nothing is refused by it.
+    `effective`: the quality of answers holds up to this size. `economic`: above this size, carrying
+    a conversation costs more than compacting it. `suspected`: the evidence is one refusal or cut
+    prompt. A working bound never refuses a request.
     """
 
     tokens: int
@@ -50,11 +50,11 @@ class WorkingBound(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What one request may hold: the fact that claims resolve to, or `known=False`.
+    """The most that one request may hold: the fact that claims resolve to, or `known=False`.
 
-    `input_tokens` is the bound for the prompt, min(input limit, total), without any reserve.
-    `kind` and `source` are those of the claim that set the bound. `answered` is the largest prompt
-    that is known to have been answered, 0 if none. `working` is the lowest bound under it.
+    `input_tokens` is the bound for the prompt: min(input limit, total), without any reserve. `kind`
+    and `source` come from the claim that set the bound. `answered` is the largest prompt that is
+    known to have been answered, 0 if unknown. `working` is the lowest bound below the window.
     """
 
     input_tokens: int | None = None
@@ -71,22 +71,22 @@ class Window:
 
     @property
     def working_tokens(self) -> int | None:
-        """The bound that thresholds work on: the window, or a lower one that somebody told."""
+        """The bound that thresholds use: the window, or a lower working bound."""
         if self.working is None:
             return self.input_tokens
         return min(self.working.tokens, self.input_tokens or self.working.tokens)
 
     @property
     def likely_tokens(self) -> int | None:
-        """The bound beyond which a request is likely lost: the window, or one that is suspected."""
+        """The bound above which a request likely fails: the window, or a suspected lower bound."""
         suspected = self.working is not None and self.working.name == "suspected"
         return self.working_tokens if suspected else self.input_tokens
 
     def suspect(self, tokens: int) -> Window:
-        """Return the window for a conversation of which one request met a bound of so many tokens.
+        """Return the window for a conversation in which one request met a bound of so many tokens.
 
-        One event closes no window: it is worked under, and nothing is refused by it. It says
-        nothing against the operator's word.
+        One event is not proof: thresholds use the bound, but no request is refused because of it.
+        The operator's own setting is never changed.
         """
         bound = self.working_tokens
         if self.source == "override" or tokens < self.answered:
@@ -97,21 +97,21 @@ class Window:
 
     @property
     def known(self) -> bool:
-        """Whether there is a bound at all."""
+        """Tell whether there is any bound."""
         return self.input_tokens is not None
 
     @property
     def proven(self) -> bool:
-        """Whether the bound is the operator's, the server's own, or was learned from events."""
+        """Tell whether the operator or the server set the bound, or events taught it."""
         return self.source == "override" or self.kind == "allocated" or self.is_learned
 
     @property
     def is_learned(self) -> bool:
-        """Whether the bound was learned from refusals or cut prompts, and may be taken back."""
+        """Tell whether refusals or cut prompts taught the bound. Such a bound can be removed."""
         return self.source in CAPS
 
     def tokens(self) -> int:
-        """Return the bound for the prompt; raises ContextWindowUnknown without one."""
+        """Return the bound for the prompt; raises ContextWindowUnknown if there is no bound."""
         if self.input_tokens is None:
             raise ContextWindowUnknown(self.model, HINT)
         return self.input_tokens
@@ -140,7 +140,7 @@ class Window:
         return f"window {say_source(self.source)}{how}" if self.source else "nobody"
 
     def explain(self) -> str:
-        """Return the bound, who said it, and every claim that was heard with its date."""
+        """Return the bound, its source, and every claim with its date."""
         name = self.model or "this model"
         if not self.known:
             head = f"{name}: context window unknown (context_window_unknown). {HINT}"
@@ -160,10 +160,11 @@ def resolve(
 ) -> Window:
     """Resolve claims to one window, at the time `now` in seconds since the epoch.
 
-    An override beats listings and the table; a smaller allocated claim caps it, with one warning.
-    Otherwise the best rank that names a bound sets it; within a rank the smaller one. `trained`
-    bounds nothing while an allocated claim is known, in either direction. A published bound is
-    never under a prompt that was answered, and what was learned caps by the rules of `evidence`.
+    An override beats listings and the table. A smaller allocated claim caps it, with one warning.
+    Otherwise the best rank that names a bound sets it; within a rank the smallest claim wins. A
+    `trained` claim bounds nothing, in either direction, while an allocated claim is known. A
+    published bound is never below a prompt that was answered. Learned bounds cap by the rules of
+    `evidence`.
     """
     heard = tuple(c for c in claims if acceptable(c))
     floor = find_floor(heard)
@@ -214,10 +215,10 @@ def _raise_to(claim: Claim, floor: int) -> Claim:
 
 
 def refute(window: Window, tokens: int) -> Window:
-    """Return what holds of a published window once a prompt of so many tokens was answered.
+    """Return the window after a prompt of so many tokens exceeded its published bound.
 
-    Claims below it are wrong; of the larger ones the smallest bounds, among them those that had
-    lost. Unknown where none is left. A window that is not published stays as it is.
+    Claims below that size are wrong and go. The rest are resolved again, including claims that had
+    lost before. If none is left, the window is unknown. A proven window stays as it is.
     """
     if window.input_tokens is None or tokens <= window.input_tokens or window.proven:
         return window
