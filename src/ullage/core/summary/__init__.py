@@ -1,1 +1,1 @@
-"""Asks for a summary, reads it and checks it. It calls no model: it yields requests."""
+"""Ask for a summary, read it and check it. This room calls no model: it yields requests."""

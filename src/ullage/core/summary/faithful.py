@@ -1,12 +1,12 @@
-"""Is a line of a summary true to what it was made from? Checked by rule, against the source text.
+"""Check by rule whether a line of a summary is true to its source text.
 
-Four things are checked, all of them things that small models get wrong or that text can make them
-write: identifiers and numbers that are nowhere in the source; a rule turned into its opposite ("we
-must not use SERIALIZABLE" came back as "uses SERIALIZABLE"); orders and permissions, which a record
-does not hand on; and what comes from tool output, which keeps that label.
+Four things are checked. Small models get them wrong, or the text can make models write them:
+identifiers and numbers that are nowhere in the source; a rule turned into its opposite ("we must
+not use SERIALIZABLE" came back as "uses SERIALIZABLE"); orders and permissions, which a record must
+not pass on; and text from tool output, which keeps that label.
 
-It goes by words and has no understanding: a false sentence of plain words that are all in the
-source passes, and a true one may be dropped. What must survive is carried by code, not from here.
+The check uses words and has no understanding: a false sentence of plain words from the source
+passes, and a true one may be dropped. Code carries everything that must survive, not a summary.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 LABEL: Final = "(quoted from tool output)"
-"""What a line begins with that only a tool said."""
+"""Prefix of a line that only a tool said."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a summary is checked against. Make one with `source`."""
+    """The source that a summary is checked against. Make one with `source`."""
 
     text: str
     numbers: Mapping[str, frozenset[str]]
-    """Each number, without separators, and the units that it stands before; "" is none."""
+    """Each number, without separators, and the units after it; "" means no unit."""
     forbidden: tuple[frozenset[str], ...]
     demanded: tuple[frozenset[str], ...]
     told: Spread
-    """The stems of what tools put out."""
+    """The stems of tool output."""
     spoken: Spread
-    """The stems of what people and models said."""
+    """The stems of words by people and models."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """In which short stretches of a text each stem stands."""
+    """The short stretches of a text in which each stem occurs."""
 
     places: Mapping[str, Sequence[int]]
 
@@ -57,10 +57,10 @@ class Spread:
 
 
 def source(spoken: Sequence[str], told: Sequence[str], rules: Sequence[str]) -> Source:
-    """Return what lines are checked against.
+    """Return the source for checking lines.
 
     `spoken` are texts of people and models, `told` those of tools; `rules` are constraints and
-    decisions. A record made before may be among `spoken`: its labelled lines count as a tool's.
+    decisions. An earlier record may be among `spoken`: its labelled lines count as a tool's.
     """
     said: list[str] = []
     heard = list(told)
@@ -80,7 +80,7 @@ def source(spoken: Sequence[str], told: Sequence[str], rules: Sequence[str]) -> 
 
 
 def check_lines(lines: Iterable[Line], of: Source) -> tuple[list[Line], list[str]]:
-    """Return the lines that may stand, and each other one with the reason in front of it."""
+    """Return the faithful lines, and each other line after the reason against it."""
     kept: list[Line] = []
     removed: list[str] = []
     for line in lines:
@@ -93,7 +93,7 @@ def check_lines(lines: Iterable[Line], of: Source) -> tuple[list[Line], list[str
 
 
 def unfaithful(line: Line, of: Source) -> str | None:
-    """Return why a line may not stand, or None where nothing speaks against it."""
+    """Return the reason against a line, or None."""
     text = _plain(line.text)
     unknown = next((name for name in identifiers(text) if not _is_known(name, text, of.text)), None)
     if unknown is not None:
@@ -112,7 +112,7 @@ def unfaithful(line: Line, of: Source) -> str | None:
 
 _IDENTIFIERS: Final = (
     LatePattern(r"\w+://[^\s\"'`<>()\[\]{}]+"),
-    # A path: from a root, or with an extension, or three deep; "and/or" is none.
+    # A path: from a root, or with an extension, or three levels deep; "and/or" is not a path.
     LatePattern(r"(?<![\w/.])(?:~|\.{1,2})?/[\w@-][\w@./+-]*"),
     LatePattern(r"(?<![\w/.-])[\w@-][\w@.+-]*(?:/[\w@.+-]+)+(?:\.\w+|/[\w@.+-]+|/)"),
     # A file or a dotted name.
@@ -127,7 +127,7 @@ _NO_NAME: Final = LatePattern(r"\d+(?:st|nd|rd|th)|\d+-[a-z]{2,}|i\.e|e\.g|etc\.
 
 
 def identifiers(text: str) -> Iterator[str]:
-    """Return the URLs, paths, ids, hashes and names of code in a text."""
+    """Yield the URLs, paths, ids, hashes and code names in a text."""
     for pattern in _IDENTIFIERS:
         for match in pattern.finditer(text):
             name = match[0].rstrip(".,;:!?-/'")
@@ -136,7 +136,7 @@ def identifiers(text: str) -> Iterator[str]:
 
 
 def occurs(name: str, text: str) -> bool:
-    """Tell whether a name stands in a text, as a whole word and in the same case."""
+    """Tell whether a name occurs in a text, as a whole word and in the same case."""
     at = text.find(name)
     while at >= 0:
         end = at + len(name)
@@ -148,7 +148,7 @@ def occurs(name: str, text: str) -> bool:
 
 
 def _is_known(name: str, line: str, text: str) -> bool:
-    """Tell whether a name occurs, also where it has a capital because it begins the line."""
+    """Tell whether a name occurs, also in lower case if it begins the line."""
     small = name[0].lower() + name[1:]
     return occurs(name, text) or (line.startswith(name) and occurs(small, text))
 
@@ -196,7 +196,7 @@ _SEPARATOR: Final = LatePattern(r"[,_\u00a0\u202f'](?=\d{3}(?!\d))")
 
 
 def _find_numbers(text: str) -> Iterator[tuple[str, str, str]]:
-    """Return each number without separators, its unit or "", and how both are written."""
+    """Yield each number without separators, its unit or "", and how both are written."""
     for match in _NUMBER.finditer(text):
         after = _UNIT.match(text, match.end())
         unit = _UNITS.get(after[1].casefold(), "") if after else ""
@@ -212,9 +212,9 @@ def _numbers(text: str) -> dict[str, frozenset[str]]:
 
 
 def _strange(text: str, known: Mapping[str, frozenset[str]]) -> Iterator[str]:
-    """Return the numbers of three digits or with a unit that the source has not, or not so.
+    """Yield numbers of three digits or with a unit that differ from the source or are not in it.
 
-    A number without a unit in the source (`timeout=30`) may be given one.
+    A number without a unit in the source (`timeout=30`) may get one.
     """
     for number, unit, shown in _find_numbers(text):
         if unit or sum(c.isdigit() for c in number) >= _DIGITS:
@@ -249,20 +249,20 @@ _DENIES: Final = LatePattern(
     re.IGNORECASE,
 )
 _ENOUGH: Final = 0.6
-"""The share of a rule's words that makes a line one about the same thing."""
+"""A line is about a rule if it has this share of the rule's words."""
 
 _LOOKS: Final = LatePattern(
     r"\b(?:read|look|view|inspect|check|see|understand|explain|describe|compare|test|list|show)\w*\b",
     re.IGNORECASE,
 )
-"""What may well be done to a thing that a rule protects. Of anything else that is still to be done
-with it, such as "Use vault.py" under "Never touch vault.py", the rule itself says enough."""
+"""Things that may be done to a protected object. For any other open task on it, such as "Use
+vault.py" under "Never touch vault.py", the rule itself says enough."""
 
 _ABOUT_FAILURE: Final = frozenset({"Failed attempts", "Blocked", "Open questions"})
 
 
 def _find_forbidden(sentence: str) -> Iterator[frozenset[str]]:
-    """Return what a sentence forbids, as stems; "instead of X" forbids the use of X."""
+    """Yield what a sentence forbids, as stems; "instead of X" forbids the use of X."""
     for match in _FORBIDS.finditer(sentence):
         stems = _matter(match[1])
         if stems:
@@ -278,7 +278,7 @@ def _find_demanded(sentence: str) -> Iterator[frozenset[str]]:
 
 
 def _opposite(section: str, text: str, of: Source) -> str | None:
-    """Return why a line says the opposite of a rule, or None."""
+    """Return the reason if a line says the opposite of a rule, or None."""
     clauses = [c for c in _CLAUSES.split(text) if c.strip()]
     if _DENIES.search(text) is None:
         clauses.append(text)
@@ -298,7 +298,7 @@ def _opposite(section: str, text: str, of: Source) -> str | None:
 
 
 def _matter(text: str) -> frozenset[str]:
-    """Return the stems of a text, a name of many words being one: "touch", "refund.py"."""
+    """Return the stems of a text; a name of many words is one stem: "touch", "refund.py"."""
     names = sorted(identifiers(text), key=len, reverse=True)
     for name in names:
         text = text.replace(name, " ")
@@ -349,14 +349,14 @@ _PERMITS: Final = _any(
     r"\b(?:allowed|permitted|authori[sz]ed) (?:the |you |me |us |assistant )+to\b",
 )
 _AHEAD: Final = frozenset({"Goal", "In progress", "Decisions and reasons", "Next steps"})
-"""Headings that say what is to be done: an order has no place there, not even as a report."""
+"""Headings for future work: an order has no place there, not even as a report."""
 
 _HELD: Final = 0.7
-"""The share of a line's words in one stretch of tool output that makes it the tool's line."""
+"""A line is the tool's if one stretch of tool output has this share of its words."""
 
 
 def _orders(line: Line, text: str, of: Source) -> bool:
-    """Tell whether a line hands on an order that no person gave. A report of one is no order."""
+    """Tell whether a line passes on an order that no person gave; a report does not count."""
     if _ORDERS.search(text) is None:
         return False
     if LABEL in text or _REPORTS.search(text):
@@ -367,7 +367,7 @@ def _orders(line: Line, text: str, of: Source) -> bool:
 
 
 def _label_line(line: Line, of: Source) -> Line:
-    """Return a line with its label where only a tool said it, or where it reports an order."""
+    """Return a line with its label if only a tool said it, or if it reports an order."""
     text = line.text
     if text.startswith(LABEL):
         return line
@@ -396,16 +396,16 @@ _STOP: Final = frozenset(
 _USE: Final = "us"
 _USES: Final = frozenset({"us", "utiliz", "adopt", "enabl", "choos", "chos", "employ", "appli"})
 _STRETCH: Final = 40
-"""Words of one stretch. A tool's line may be a whole file: it would hold every word there is."""
+"""Words of one stretch. Without this limit a tool's line, such as a whole file, has every word."""
 
 
 def stems_of(text: str) -> frozenset[str]:
-    """Return the words of a text that carry meaning, without endings and case."""
+    """Return the meaningful words of a text, without endings and case."""
     return frozenset(filter(None, map(_meaning, _WORD.findall(text.casefold()))))
 
 
 def _meaning(word: str) -> str:
-    """Return a word's stem, or "" where it says nothing by itself."""
+    """Return a word's stem, or "" if the word alone has no meaning."""
     short = len(word) <= _SHORT and not word.isdigit()
     return "" if short or word in _STOP else _stem(word)
 

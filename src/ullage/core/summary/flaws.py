@@ -1,4 +1,4 @@
-"""Why a summary is no model's, in words for people. It knows neither requests nor models."""
+"""Reasons why no model wrote a summary, in words for people, without requests or models."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from ullage.core.summary.request import Written
 
 BY_RULE: Final = "kept by rule"
-"""What is said of a summary that no model wrote, in the place of a strategy's name."""
+"""The name shown instead of a strategy if no model wrote the summary."""
 
 WORSE: Final = "summary_worse"
-"""The flaw of a summary that was good enough, with which a block would say less than without."""
+"""The flaw of a good summary with which the block would carry less than without."""
 
 WORDS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -28,7 +28,7 @@ WORDS: Final[Mapping[str, str]] = MappingProxyType(
         WORSE: "its answer would take the room of sentences that say more",
     }
 )
-"""Each flaw of `request`, each reason why nobody was asked, and why an answer was left out."""
+"""Words for each flaw of `request`, each reason against asking, and each rejected answer."""
 
 
 def explain_flaw(flaw: str) -> str:
@@ -37,7 +37,7 @@ def explain_flaw(flaw: str) -> str:
 
 
 def explain_written(written: Written | None) -> tuple[str, ...]:
-    """Return what to tell of a summarizer that was asked and gave nothing, or not all of it."""
+    """Return the report about a summarizer that gave no summary, or not all of it."""
     if written is None or not written.requests:
         return ()
     if written.prose is None:
@@ -52,9 +52,9 @@ def explain_written(written: Written | None) -> tuple[str, ...]:
 
 
 def name_strategies(strategy: str, fallback_reason: str | None) -> str:
-    """Return strategies as people are told of them: by the name of what was done.
+    """Return strategies as shown to people: named after the actual work.
 
-    One that wants a summary promises more than was done where no model wrote it.
+    If no model wrote the summary, the name of a summary strategy would promise too much.
     """
     names = [name for name in strategy.split("+") if name]
     if fallback_reason is None:

@@ -1,7 +1,7 @@
-"""The headings of a summary, and what models call them in the languages that they answer in.
+"""The headings of a summary, and the names that models use for them in their languages.
 
-A heading that is none of these is read as well (`record`): its lines stand under `OTHER`, each
-behind the heading's own name, so that nobody is told that what is open was done.
+Other headings are read as well (`record`): their lines stand under `OTHER`, each after the
+heading's own name, so that open work is never reported as done.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Final
 
 OTHER: Final = "Also noted"
-"""What stands under a heading that a model made up, or in a language of which none is known."""
+"""The section for lines under a heading that a model invented, or in an unknown language."""
 
 SECTIONS: Final = (
     "Goal",
@@ -24,14 +24,14 @@ SECTIONS: Final = (
     OTHER,
     "Next steps",
 )
-"""The headings of a summary, in the order in which they are written. What else the specification
-names (constraints, preferences, exact identifiers) is carried by code and never by a model."""
+"""The headings of a summary, in writing order. Code carries the other items of the specification
+(constraints, preferences, exact identifiers), never a model."""
 
 ASKED: Final = tuple(section for section in SECTIONS if section != OTHER)
-"""Those that a model is asked for."""
+"""The headings that a model is asked for."""
 
 CORE: Final = frozenset({"Goal", "Done", OTHER, "Next steps"})
-"""A record without a line under any of these says nothing to go on with."""
+"""A record without a line under one of these is useless for further work."""
 
 LEAST_IMPORTANT: Final = (
     "Open questions",
@@ -44,8 +44,8 @@ LEAST_IMPORTANT: Final = (
     "Next steps",
     "Goal",
 )
-"""Where lines are left out first when a record is over its budget. Failed attempts outlive what is
-done: they keep somebody from trying again."""
+"""The order in which lines are left out if a record is over its budget. Failed attempts outlive
+finished work: they keep a model from trying again."""
 
 _CALLED: Final[Mapping[str, str]] = {
     "Goal": "goal;goals;objective;objectives;main goal;overall goal;task;purpose;ziel;ziele;aufgabe"
@@ -95,7 +95,7 @@ _CALLED: Final[Mapping[str, str]] = {
 NAMES: Final[Mapping[str, str]] = MappingProxyType(
     {name: section for section, names in _CALLED.items() for name in names.split(";")}
 )
-"""How models call the headings, in lower case."""
+"""Models' names for the headings, in lower case."""
 
 ELSEWHERE: Final = frozenset(
     {
@@ -104,4 +104,4 @@ ELSEWHERE: Final = frozenset(
         "note", "summary", "record",
     }
 )  # fmt: skip
-"""Headings whose lines are dropped: what they hold is carried by code, or is talk about it."""
+"""Headings whose lines are dropped: code carries their content, or it is talk about the record."""

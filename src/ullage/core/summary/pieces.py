@@ -1,8 +1,8 @@
-"""Messages as quoted data, in pieces that fit: what a summariser is shown, all of it.
+"""Messages as quoted data, in pieces that fit: the complete input of a summariser.
 
-Text goes out as JSON strings, a line each, labelled by who said it: nothing in it can close its
-quotation or begin a line. A message too large for one piece is split over several, never cut. It
-knows no prompt and no model.
+Text goes out as JSON strings, one per line, labelled by its speaker: it cannot close its quotation
+or begin a line. A message too large for one piece is split over several, never shortened. This
+module knows no prompt and no model.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Scrap(NamedTuple):
-    """A piece of a message: who says it, the text, and the message's position."""
+    """A piece of a message: its speaker, the text, and the message's position."""
 
     label: str
     text: str
@@ -36,9 +36,9 @@ _LABELS: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def scraps(messages: Sequence[Message]) -> Iterator[Scrap]:
-    """Return all text of the messages: what people, models and tools said, and the calls.
+    """Yield all text of the messages: words of people, models and tools, and the calls.
 
-    What a model thought is none of it, neither in parts of its own nor in the text of its answers.
+    Leaves out a model's thoughts, in their own parts and in the text of its answers.
     """
     for i, message in enumerate(messages):
         label = "tool output" if message.role == "tool" else _LABELS.get(message.role, "other")
@@ -54,7 +54,7 @@ def scraps(messages: Sequence[Message]) -> Iterator[Scrap]:
 
 
 def data(text: str) -> str:
-    """Quote text so that nothing in it can close the quotation or begin a line."""
+    """Quote text so that it cannot close the quotation or begin a line."""
     quoted = json.dumps(text, ensure_ascii=False).replace("<", "\\u003c")
     return (
         quoted.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029").replace("\x85", "\\u0085")
@@ -62,20 +62,20 @@ def data(text: str) -> str:
 
 
 def line(scrap: Scrap) -> str:
-    """Return a scrap as it is shown."""
+    """Return a scrap as the summariser sees it."""
     return f"{scrap.label}: {data(scrap.text)}"
 
 
 def count_source_characters(quoted: str) -> int:
-    """Return how many characters of source text stand in the quoted part of a request."""
+    """Return the number of characters of source text in the quoted part of a request."""
     lines = quoted.split("\n") if quoted else []
     return sum(len(json.loads(line.partition(": ")[2])) for line in lines)
 
 
 def cut(held: Sequence[Scrap], room: int, count: Callable[[str], int]) -> list[list[Scrap]]:
-    """Return scraps in pieces of at most `room` tokens, as few as may be.
+    """Return scraps in pieces of at most `room` tokens, as few as possible.
 
-    They are cut between messages; a message that is larger than a piece is split over several.
+    Pieces end between messages; a message larger than a piece is split over several.
     """
     pieces: list[list[Scrap]] = []
     tokens = 0
@@ -97,7 +97,7 @@ def cut(held: Sequence[Scrap], room: int, count: Callable[[str], int]) -> list[l
 def _parts(
     group: Sequence[Scrap], size: int, room: int, count: Callable[[str], int]
 ) -> Iterator[tuple[Scrap, int]]:
-    """Return scraps with their sizes, those over `room` tokens in parts: nothing is left out."""
+    """Yield scraps with their sizes, those over `room` tokens in parts: nothing is left out."""
     for scrap in group:
         tokens = size if len(group) == 1 else count(line(scrap)) + 1
         if tokens <= room:
@@ -115,7 +115,7 @@ def _parts(
 
 
 def by_rule(held: Sequence[Scrap]) -> list[Line]:
-    """Return what code can say of a piece: what was asked, which tools ran, the last words."""
+    """Return code's summary of a piece: user requests, tools that ran, the last words."""
     asked = [scrap.text for scrap in held if scrap.label == "user" and scrap.text.strip()]
     tools = Tally(s.text.partition(" ")[0] for s in held if s.label == "tool call")
     said = [scrap.text for scrap in held if scrap.label == "assistant" and scrap.text.strip()]

@@ -1,7 +1,7 @@
-"""The words in which a summary is asked for.
+"""The prompts of summary requests.
 
-Found by trying them on small models; what was tried is in docs/design/summaries.md. It knows
-nothing of how answers are read.
+They were found in tests with small models; docs/design/summaries.md lists the tests. This module
+does not know how answers are read.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ KINDS: Final[Mapping[str, str]] = MappingProxyType(
         "Next": "what is to be done next",
     }
 )
-"""What each line of an answer begins with, and the hint what belongs there.
+"""The first word of each line of an answer, with a hint for its content.
 
-Asked for headings in a list, a model of half a billion parameters (Qwen2.5-Coder) gave the list
-back without a fact, and of a worked example the example; of lines with their kind it gives facts.
+If asked for a list of headings, a model of half a billion parameters (Qwen2.5-Coder) returned the
+list without a fact, and for a worked example it returned the example. Lines with a kind get facts.
 """
 
 FORM: Final = (
@@ -52,7 +52,7 @@ LISTED: Final = """\
 What these sentences say must not be lost.
 
 """
-"""What comes before all else: the sentences that are worth most."""
+"""The text before everything else: the most valuable sentences."""
 
 PROMPT: Final = (
     """\
@@ -99,8 +99,7 @@ AGAIN: Final[Mapping[str, str]] = MappingProxyType(
         "summariser_failed": "",
     }
 )
-"""What is added to the prompt the second time, by the flaw of the first answer."""
+"""Text added to the prompt at the second try, by the flaw of the first answer."""
 
 HINTS: Final = frozenset(hint.removeprefix("what ") for hint in KINDS.values())
-"""What stands in lines that give a hint back instead of a fact: "summarize what was decided, and
-why", a small model wrote."""
+"""Hints as they appear in lines that repeat a hint instead of a fact, as small models write."""

@@ -1,4 +1,4 @@
-"""What a summariser is asked, and what it answers: what a function of the caller meets."""
+"""Requests to a summariser and its answers: the interface for a caller's own function."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SummaryRequest:
-    """What a summariser is asked: `system` and `prompt` are all of it, `max_tokens` its bound.
+    """A request to a summariser: `system` and `prompt` are all of it, `max_tokens` its bound.
 
-    `quoted` is the data inside the prompt and `dropped` how many messages it stands for (all of
-    them above level 0). It is piece number `piece` of `pieces` at `level` (0: messages, above:
-    records), asked for the `attempt`-th time.
+    `quoted` is the data inside the prompt, and `dropped` the number of messages in it (all of them
+    above level 0). It is piece number `piece` of `pieces` at `level` (0: messages, above: records),
+    at try number `attempt`.
     """
 
     system: str
@@ -31,7 +31,7 @@ class SummaryRequest:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a summariser said; `cut` where it was stopped by `max_tokens`."""
+    """The answer of a summariser; `cut` if `max_tokens` stopped it."""
 
     text: str
     usage: Usage | None = None

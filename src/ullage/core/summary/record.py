@@ -1,8 +1,8 @@
-"""What a summariser wrote, read as lines under fixed headings, and written out again in one form.
+"""Read a summariser's answer as lines under fixed headings, and write them in one form.
 
 Small models decorate: Markdown headings, bold, numbers, fences, prose before, thinking. All of it
-is read; only the canonical form leaves. It does not judge whether a line is true (`faithful`) and
-asks nobody (`summary`).
+is read; only the canonical form is written. This module does not judge whether a line is true
+(`faithful`) and asks no model (`request`).
 """
 
 from __future__ import annotations
@@ -27,30 +27,31 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 LONGEST: Final = 600
-"""Characters of a line. A longer one is left out: cutting it could cut its "not" off."""
+"""Characters of a line. A longer one is left out: cutting it could remove its "not"."""
 
 MOST_TEXT: Final = 100_000
-"""Characters of an answer that are read, some 25,000 tokens: far beyond what is asked for."""
+"""Characters of an answer that are read, about 25,000 tokens: far more than requested."""
 
 MOST_LINES: Final = 400
-"""Lines of an answer that are kept; a model that loops writes the same few for ever."""
+"""Lines of an answer that are kept; a looping model repeats the same few forever."""
 
 
 class Line(NamedTuple):
-    """One line of a record: the heading that it stands under, and one line of text."""
+    """One line of a record: its heading, and its text."""
 
     section: str
     text: str
 
 
 def parse(text: str) -> list[Line]:
-    """Return the lines that an answer holds, in the order of `SECTIONS`; [] without a heading.
+    """Return the lines of an answer, in the order of `SECTIONS`; [] without a heading.
 
-    Headings that are not ours are told by their shape. Where none is, and there are as many as
-    ours, the order tells which they are; else their lines stand under `OTHER` with their names.
+    Foreign headings are recognised by their shape. If no heading is known and their number is that
+    of our headings, their order decides; otherwise their lines stand under `OTHER` with their
+    names.
 
-    Empty lines ("none"), those that are too long, and what was said before are left out: small
-    models write one fact under every heading.
+    Leaves out empty lines ("none"), too long lines and repetitions: small models write one fact
+    under every heading.
     """
     text = _FENCE.sub("", _strip_thinking(text[:MOST_TEXT]))
     fields = _object(text)
@@ -66,14 +67,14 @@ def parse(text: str) -> list[Line]:
 
 
 def sort_lines(lines: Iterable[Line]) -> list[Line]:
-    """Return lines in the order of their headings; under one heading as they came."""
+    """Return lines in the order of their headings; lines of one heading keep their order."""
     return sorted(lines, key=lambda line: SECTIONS.index(line.section))
 
 
 def render(lines: Sequence[Line]) -> str:
-    """Return a record in its one form: `parse` gives the same lines back.
+    """Return a record in its canonical form: `parse` returns the same lines.
 
-    No line can open a section, close a quotation of tags, or begin like a summary's own mark.
+    No line can open a section, close quoted tags, or begin like the mark of a summary.
     """
     out = []
     for section in SECTIONS:
@@ -89,7 +90,7 @@ def cut_record(
 ) -> tuple[list[Line], list[Line]]:
     """Return the lines that fit, the least important left out first, and those left out.
 
-    Old ones go first where a section tells what happened. [] where not even one that matters fits.
+    In sections about the past, old lines go first. Returns [] if no line of a core section fits.
     """
     kept, out = list(lines), []
     for section in LEAST_IMPORTANT:
@@ -104,9 +105,9 @@ def cut_record(
 
 
 def clean(text: str) -> str:
-    """Return text as one line that can open, close or mark nothing; doing it twice changes nothing.
+    """Return text as one line that can open, close or mark nothing; idempotent.
 
-    `<` becomes `&lt;` before all that could be a tag or a control token of a chat template.
+    `<` becomes `&lt;` before anything that could be a tag or a control token of a chat template.
     """
     flat = " ".join(_CONTROL.sub(" ", text).split())
     return _MARK.sub(r"(\1", _TAG.sub("&lt;", flat))
@@ -118,7 +119,7 @@ _CONTROL: Final = LatePattern(
 )
 _TAG: Final = LatePattern(r"<(?=[/|!?\w])")
 _MARK: Final = LatePattern(r"\[(/?(?:ullage|facts|end of facts)\b)", re.IGNORECASE)
-"""How blocks of this library begin: a summary, a placeholder, the facts that code carries."""
+"""Prefixes of this library's blocks: a summary, a placeholder, the carried facts."""
 
 _BULLET: Final = LatePattern(
     r"^(?:[-*+\u2022\u2013\u25e6](?:\s+|$)|\(?\d{1,3}[.)](?:\s+|$)|>\s?|\[[ xX]?\](?:\s+|$))+"
@@ -147,7 +148,7 @@ _NOTHING: Final = LatePattern(
 
 
 def _strip_thinking(text: str) -> str:
-    """Return an answer without the model's thinking, also where its beginning is missing."""
+    """Return an answer without the model's thinking, even if its opening tag is missing."""
     return _THOUGHT.sub("", _THINKING.sub("", text))
 
 
@@ -156,10 +157,10 @@ def _says(text: str) -> bool:
 
 
 def _of_text(text: str) -> Iterator[Line]:
-    """Yield the lines under headings, under those that are not ours once one of ours was met.
+    """Yield the lines under headings, also under foreign ones after the first known one.
 
-    A heading that is written otherwise than the last one of ours divides what stands below that.
-    One that only a colon tells opens nothing right below ours: there it is the first line.
+    A foreign heading with another style than the last known one is text below that one. A heading
+    that only a colon marks opens nothing right after a known one: there it is the first line.
     """
     section: str | None = None
     style, name, told = ("", False), "", False
@@ -181,42 +182,42 @@ def _of_text(text: str) -> Iterator[Line]:
 
 
 def _make_lines(section: str, name: str, text: str) -> Iterator[Line]:
-    """Yield a text as lines; under a heading that is not ours with its name in brackets in front.
+    """Yield a text as lines; under a foreign heading with its name in brackets before each.
 
-    In brackets it opens nothing when it is read again.
+    The brackets prevent that it opens a section when it is read again.
     """
     for piece in _pieces(text):
         yield Line(section, f"({clean(name)}) {piece}" if name else piece)
 
 
 _KIND: Final = LatePattern(r"[^\W\d_](?:[^\W_]|[ -](?=[^\W_])){1,24}[:\uff1a]\s*\S")
-"""A line behind its kind, as they are asked for: "Decision: ..."."""
+"""A line after its kind, as requested: "Decision: ..."."""
 
 
 def _find_marks(line: str) -> str:
-    """Return the marks in front of a heading: "- ", "##", "**", or none."""
+    """Return the marks before a heading: "- ", "##", "**", or ""."""
     return line[: len(line) - len(line.lstrip("#*_- "))]
 
 
 LEAST_FOREIGN: Final = 3
-"""Headings that are not ours from which on they make a record: two are talk about one."""
+"""At least this many foreign headings make a record; two are talk about one."""
 
 _FOREIGN: Final = LatePattern(
     r"(?:#{1,6}\s*)(?P<hash>[^\s#].{0,60}?)[:\uff1a]?|\*\*(?P<bold>.{1,60}?)[:\uff1a]?\*\*[:\uff1a]?"
     r"|(?P<colon>[^\W\d_][^.!?:\uff1a]{1,60}?)\s?[:\uff1a]"
 )
-"""A line that is a heading by its shape: marked, or short with a colon at its end."""
+"""A line with the shape of a heading: marked, or short with a colon at its end."""
 
 
 def _find_other(line: str) -> str | None:
-    """Return the name of a heading that is one by its shape."""
+    """Return the name of a heading recognised by its shape."""
     bare = _BULLET.sub("", line)
     found = _FOREIGN.fullmatch(bare) if bare == line or line[:1].isdigit() else None
     return None if found is None else next(filter(None, found.groups())).strip(" *_")
 
 
 def _of_foreign(text: str) -> Iterator[Line]:
-    """Yield the lines under headings of which none is ours."""
+    """Yield the lines under headings if none of them is known."""
     groups: list[tuple[str, list[str]]] = []
     for raw in text.splitlines():
         line = raw.strip()
@@ -234,9 +235,9 @@ def _of_foreign(text: str) -> Iterator[Line]:
 
 
 def _heading(line: str) -> tuple[str | None, str]:
-    """Return the section that a line opens and what follows in it; None where it opens none.
+    """Return the section that a line opens, None if it opens none, and the text after it.
 
-    "" is a heading whose lines are not kept. Another heading than ours is no line.
+    "" is a heading whose lines are dropped. A different heading does not count as a line.
     """
     section: str | None = None
     while True:
@@ -262,7 +263,7 @@ def _read_heading(line: str, *, bulleted: bool) -> tuple[str, str] | None:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Return a line, or its sentences where it is a paragraph, each as it may stand in a record."""
+    """Yield a line, or the sentences of a paragraph, each as it may stand in a record."""
     flat = clean(_EMPHASIS.sub(r"\2", text))
     for piece in [flat] if len(flat) <= LONGEST // 2 else _SENTENCE.split(flat):
         _, rest = _heading(piece.strip())
@@ -271,7 +272,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _object(text: str) -> dict[str, Any] | None:
-    """Return the JSON object that an answer is, when it has one of our headings as a key."""
+    """Return the JSON object of an answer, if it has one of our headings as a key."""
     start = text.find("{")
     if start < 0:
         return None
@@ -297,7 +298,7 @@ def _name(key: str) -> str:
 
 
 def _texts(value: Any, depth: int = 3) -> Iterator[str]:
-    """Return the texts of a JSON value: lists are lines, the fields of an object one line."""
+    """Yield the texts of a JSON value: lists are lines, the fields of an object one line."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list) and depth:

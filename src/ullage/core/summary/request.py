@@ -1,12 +1,12 @@
-"""Have a model write the summary that may stand in place of old messages, or say why it may not.
+"""Let a model write a summary that may replace old messages, or say why it may not.
 
-`write` is a generator without I/O: it yields what a summariser is to be asked, as many requests at
-once as may be answered side by side, and is sent the answers. The dropped messages go out as quoted
-data, all of them, in pieces that fit the summariser's own window; the answers are read leniently
-(`record`), checked against what they were made from (`faithful`), and joined. Rules, preferences
-and exact identifiers are not asked for: code carries them (`facts`).
+`write` is a generator without I/O: it yields requests for a summariser, as many at once as can run
+in parallel, and receives the answers. All dropped messages go out as quoted data, in pieces that
+fit the summariser's own window. The answers are read leniently (`record`), checked against their
+source (`faithful`), and joined. The requests do not ask for rules, preferences and exact
+identifiers: code carries them (`facts`).
 
-It knows no policy, no model and no place in a history.
+This module knows no policy, no model and no position in a history.
 """
 
 from __future__ import annotations
@@ -52,26 +52,26 @@ if TYPE_CHECKING:
     from ullage.core.summary.faithful import Source
 
 UNKNOWN_WINDOW: Final = 8_192
-"""Tokens a request may take where the summariser's window is unknown: what nearly every model and
-local server that can summarise has at least (of those measured, Ollama alone allocates less by
-default, 4,096 with little memory; it is asked for its window, and says so)."""
+"""Tokens that a request may take if the summariser's window is unknown. Nearly every model and
+local server that can summarise has at least this (among those measured, only Ollama allocates less
+by default, 4,096 with little memory; ullage asks it for its window)."""
 
 SAFETY: Final = 0.75
-"""The share of the window that is used: the summariser's vocabulary may not be the one we count
-with, and its chat template adds to what we send."""
+"""The usable share of the window: the summariser's vocabulary may differ from the one used to
+count, and its chat template adds tokens."""
 
 LEAST_ROOM: Final = 48
-"""Tokens for quoted text below which no request is made: the frame would be all there is."""
+"""With fewer tokens for quoted text no request is made: it would be all frame."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A summary that may stand in history (`prose`), or why there is none (`flaw`).
+    """A summary that may stand in history (`prose`), or the reason why it is missing (`flaw`).
 
-    `levels` are the pieces of each level, `seen` the share of the dropped text that stood in some
-    request, `removed` the lines that were left out, each with the reason in front, `by_rule` the
-    pieces that no answer was good enough for and that code described instead. `listed` is how many
-    sentences were shown first, `lost` how many of them the prose does not carry.
+    `levels` has the number of pieces of each level, `seen` the share of the dropped text in some
+    request. `removed` has the lines left out, each after its reason. `by_rule` has the pieces
+    without a good answer, which code described instead. `listed` is the number of sentences shown
+    first, `lost` the number of them missing in the prose.
     """
 
     prose: str | None
@@ -88,12 +88,12 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is to be summarised: `messages` make way, `facts` are carried by code.
+    """The input of a summary: `messages` are to be replaced, code carries the `facts`.
 
-    `tokens` is the budget of the prose, `window` what the summariser's whole input and answer may
-    take (None: unknown, see `UNKNOWN_WINDOW`), `earlier` the prose of the former summary: it is
-    brought up to date, not summarised. `salient` are sentences of the messages by their positions:
-    the best are shown first.
+    `tokens` is the budget of the prose. `window` is the limit for the summariser's input and answer
+    together (None: unknown, see `UNKNOWN_WINDOW`). `earlier` is the prose of the previous summary:
+    it is updated, not summarised. `salient` are sentences of the messages by their positions: the
+    best are shown first.
     """
 
     messages: Sequence[Message]
@@ -106,29 +106,29 @@ class Job:
 
 
 def make_unasked(flaw: str) -> Written:
-    """Return the lack of a summary that nobody was asked for, and why."""
+    """Return the result if no summariser was asked, with the reason."""
     return Written(None, flaw, (), 0.0, (), None, 0)
 
 
 Asking = Generator[tuple[SummaryRequest, ...], "Sequence[Answer | None]", "Written"]
 
 LEAST_KEPT: Final = 0.3
-"""The share of the words of several records that the record made of them must have: a small model
-(Qwen2.5-Coder 0.5B) gave back the last of four, a sixth of the words."""
+"""The record made of several records must keep this share of their words. A small model
+(Qwen2.5-Coder 0.5B) returned the last of four, a sixth of the words."""
 
 NAMED: Final[Mapping[str, str]] = MappingProxyType({"summary_long": "summary_inflated"})
-"""What a flaw is called that only the second prompt tells from another."""
+"""Public names of flaws that only the second prompt distinguishes."""
 
 WORDS: Final = 0.6
-"""Words that a token of budget allows for: models overrun what they are told."""
+"""Words requested per token of budget: models exceed the requested length."""
 
 
 def write(job: Job) -> Asking:
     """Ask a summariser for a record of `job.messages`; return it checked, or the flaw.
 
-    Yields requests that may be answered side by side; wants one answer each, None for one that
-    failed. A request has one second chance, which names what was wrong. It ends after at most
-    2 + 2 log2(pieces) rounds, whatever the answers are.
+    Yields requests that may run in parallel; expects one answer each, None for a failed one. A
+    request has one second chance, which names the problem. It ends after at most 2 + 2 log2(pieces)
+    rounds, whatever the answers are.
     """
     desk = _desk(job)
     if not desk.scraps:
@@ -147,7 +147,7 @@ def write(job: Job) -> Asking:
     while len(records) > 1:
         merged = _merge_records(records)
         if job.count(render(merged.lines)) <= job.tokens:
-            records = [merged]  # all of it fits: a model could only lose something
+            records = [merged]  # everything fits: a model could only lose something
             break
         level += 1
         records = yield from _reduce(desk, records, level)
@@ -156,7 +156,7 @@ def write(job: Job) -> Asking:
 
 @dataclass(slots=True)
 class _Desk:
-    """What one job works with, and what came of it so far."""
+    """The state of one job: its inputs and its results so far."""
 
     job: Job
     scraps: list[Scrap]
@@ -196,11 +196,11 @@ class _Desk:
 
     @property
     def most_listed(self) -> int:
-        """The tokens that sentences may take before the rest of a prompt."""
+        """The tokens that salient sentences may take before the rest of a prompt."""
         return min(self.bound // LISTED_SHARE, self.answer) if self.job.salient else 0
 
     def room(self, frame: str) -> int:
-        """Return the tokens that are left for quoted text in a prompt of this frame."""
+        """Return the tokens left for quoted text in a prompt of this frame."""
         longest = max((self.again(flaw) for flaw in AGAIN), key=len)
         used = sum(map(self.job.count, (SYSTEM, frame, longest)))
         return self.bound - self.answer - used - _SEAMS
@@ -219,21 +219,21 @@ class _Desk:
         return AGAIN[flaw].format(less=max(self.words // 2, 1))
 
     def holds(self, prompt: str) -> bool:
-        """Tell whether a request of a prompt, also when asked again, stays in the bound."""
+        """Tell whether a request with this prompt, also its second try, stays within the bound."""
         longest = max((self.again(flaw) for flaw in AGAIN), key=len)
         count = self.job.count
         return count(SYSTEM) + count(f"{prompt}\n{longest}") + self.answer <= self.bound
 
 
 _SEAMS: Final = 12
-"""Tokens for what lies between the counted parts of a request."""
+"""Tokens for the seams between the counted parts of a request."""
 
 LISTED_SHARE: Final = 12
-"""A twelfth of what a request may take goes to the sentences before the messages, at most, and no
-more than its answer may take: what an answer cannot say it cannot keep."""
+"""Sentences before the messages may take at most a twelfth of a request, and at most the size of
+the answer: an answer cannot keep more than it can say."""
 
 MORE_PIECES: Final = 1.1
-"""How many times more requests the sentences may cost: with few pieces not one more."""
+"""Factor for the number of requests that the sentences may cost: with few pieces not one more."""
 
 
 def _desk(job: Job) -> _Desk:
@@ -262,7 +262,7 @@ def _strings(facts: Facts) -> Iterator[str]:
 
 
 def _list_rules(job: Job) -> list[str]:
-    """Return the constraints that stand in no sentence which the summary is to keep."""
+    """Return the constraints that are in none of the sentences to keep."""
     salient = "\n".join(each.text for each in job.salient)
     return [text for text in job.facts.constraints if text not in salient]
 
@@ -287,17 +287,17 @@ def _elsewhere(constraints: Sequence[str], tokens: int, count: Callable[[str], i
 
 
 class _Record(NamedTuple):
-    """The lines that were made of some messages."""
+    """The lines made from some messages."""
 
     lines: list[Line]
     messages: frozenset[int]
 
 
 class _Order(NamedTuple):
-    """A request, what code would say in its answer's place, and of which messages.
+    """A request, the lines that code writes without its answer, and its messages.
 
-    `under` is the size that is too large. With `keep` an answer must hold some of what the spare
-    lines say.
+    The answer must be smaller than `under` tokens. With `keep` it must hold some of the words of
+    the spare lines.
     """
 
     request: SummaryRequest
@@ -308,7 +308,7 @@ class _Order(NamedTuple):
 
 
 def _first(desk: _Desk) -> list[_Order]:
-    """Return the requests of the first level; none where the window has no room for any."""
+    """Return the requests of the first level; empty if the window has no room for any."""
     before = ""
     if desk.earlier:
         before = f"<record>\n{render(desk.earlier)}\n</record>\n\n"
@@ -332,12 +332,12 @@ def _in_pieces(desk: _Desk) -> list[_Order]:
         ]
         if all(desk.holds(order.request.prompt) for order in orders):
             return orders
-        room = room * 3 // 4  # a count of a whole may be more than the counts of its parts
+        room = room * 3 // 4  # the count of a whole may exceed the sum of its parts
     return []
 
 
 def _cut_pieces(desk: _Desk, room: int) -> list[list[Scrap]]:
-    """Return the pieces; with room for sentences before each, where that costs next to nothing."""
+    """Return the pieces, with room for sentences before each if that costs almost nothing."""
     pieces = cut(desk.scraps, room, desk.job.count)
     if not desk.most_listed:
         return pieces
@@ -372,15 +372,15 @@ def _order(
 # --- what is made of the answers ------------------------------------------------------------------
 
 Found = list["list[Line] | str"]
-"""For each request its checked lines, or the flaw that no attempt was free of."""
+"""For each request its checked lines, or the flaw that all attempts had."""
 
 
 def _ask(
     desk: _Desk, orders: Sequence[_Order]
 ) -> Generator[tuple[SummaryRequest, ...], Sequence[Answer | None], Found]:
-    """Ask for all of one level, and once more where an answer was no good.
+    """Ask for all records of one level, and once more for each bad answer.
 
-    Where every request failed the summariser is down, and is left alone.
+    If every request failed, the summariser is down and is not asked again.
     """
     answers = yield from _round(desk, [order.request for order in orders])
     found = [_judge_answer(desk, o, a, last=False) for o, a in zip(orders, answers, strict=True)]
@@ -416,9 +416,9 @@ def _again(desk: _Desk, request: SummaryRequest, flaw: str) -> SummaryRequest:
 
 
 class _Judged(NamedTuple):
-    """The lines of an answer that may stand; a flaw asks for another answer.
+    """The usable lines of an answer; a flaw asks for another answer.
 
-    Lines with a flaw would do if nothing better comes: they are only too many.
+    Lines with a flaw are only too many: they are used if no better answer comes.
     """
 
     lines: list[Line]
@@ -458,13 +458,13 @@ def _share(lines: Sequence[Line], of: Sequence[Line]) -> float:
 def _within(
     lines: Sequence[Line], tokens: int, count: Callable[[str], int]
 ) -> tuple[list[Line], list[str]]:
-    """Return the lines that fit, and each other one with the reason in front."""
+    """Return the lines that fit, and the others with the reason before each."""
     kept, out = cut_record(lines, tokens, count)
     return kept, [f"over the budget: {row.text}" for row in out]
 
 
 def _make_record(desk: _Desk, order: _Order, found: list[Line] | str) -> _Record:
-    """Return the record of a piece, by rule where no answer was good enough."""
+    """Return the record of a piece, written by rule if no answer was good enough."""
     if not isinstance(found, str):
         return _Record(found, order.messages)
     request = order.request
@@ -477,7 +477,7 @@ def _make_record(desk: _Desk, order: _Order, found: list[Line] | str) -> _Record
 def _reduce(
     desk: _Desk, records: Sequence[_Record], level: int
 ) -> Generator[tuple[SummaryRequest, ...], Sequence[Answer | None], list[_Record]]:
-    """Return fewer records: those that fit one request together become one."""
+    """Return fewer records: those that fit together into one request become one."""
     groups = list(_group_records(desk, records))
     orders: list[_Order] = []
     many = sum(len(group) > 1 for group in groups)
@@ -500,7 +500,7 @@ def _reduce(
 
 
 def _merge_records(records: Sequence[_Record]) -> _Record:
-    """Return the lines of all records; of what was under way then, only the last word."""
+    """Return the lines of all records; for passing sections, only the lines of the last record."""
     lines: dict[Line, None] = {}
     for section in SECTIONS:
         said = [[row for row in record.lines if row.section == section] for record in records]
@@ -514,7 +514,7 @@ _PASSING: Final = frozenset({"In progress", "Blocked", "Next steps"})
 
 
 def _group_records(desk: _Desk, records: Sequence[_Record]) -> Iterator[list[_Record]]:
-    """Return the records in groups that fit one request; none but the last stays alone."""
+    """Yield groups of records that fit one request; only the last may have a single record."""
     frame = REDUCE.format(quoted="", elsewhere=desk.elsewhere, words=desk.words)
     room = desk.room(frame)
     group: list[_Record] = []

@@ -1,7 +1,7 @@
-"""The sentences that must not be lost: what a summariser is shown first, and checked for after.
+"""The sentences that must not be lost: shown to a summariser first, and checked afterwards.
 
-They are chosen by worth for each token, quoted as data like all else, and listed in the order of
-time. It finds no sentences, weighs none, and knows no prompt.
+They are chosen by worth per token, quoted as data like all else, and listed in the order of time.
+This module finds no sentences, weighs none, and knows no prompt.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class Salient(NamedTuple):
-    """A sentence worth keeping, and where it stands: in which message, at which place in it.
+    """A sentence worth keeping, its message, and its place in that message.
 
-    `label` says who said it, `rare` are its words by which `Coverage` finds it.
+    `label` names the speaker, `rare` has the rare words that `Coverage` looks for.
     """
 
     message: int
@@ -31,20 +31,20 @@ class Salient(NamedTuple):
 
 
 LEAST_RARE: Final = 3
-"""Rare words from which on a sentence without a name or a number tells something."""
+"""A sentence without a name or a number needs this many rare words to carry information."""
 
 LEAST_WORTH: Final = 0.25
-"""The share of the best sentence's worth, for its length, below which one need not be kept."""
+"""A sentence is skipped below this share of the best sentence's worth per length."""
 
 AROUND: Final = 8
-"""Characters that a sentence takes besides its own: a short one is not better for that."""
+"""Characters of overhead per sentence, so that short ones gain no advantage."""
 
 MISSES: Final = 20
-"""Sentences that may be too long for what is left before the list counts as full."""
+"""Sentences that may be too long for the rest before the list counts as full."""
 
 
 def tells_something(rare: frozenset[str]) -> bool:
-    """Tell whether a sentence of these rare words has anything that could be lost."""
+    """Tell whether a sentence of these rare words has information that could be lost."""
     return len(rare) >= LEAST_RARE or any(word.startswith(NAMED) for word in rare)
 
 
@@ -83,7 +83,7 @@ def choose_salient(
 
 
 def quote_salient(chosen: Sequence[Salient]) -> str:
-    """Return sentences as they are shown, a line each."""
+    """Return sentences as the summariser sees them, one per line."""
     return "\n".join(line(Scrap(each.label, each.text, each.message)) for each in chosen)
 
 
