@@ -1,1 +1,1 @@
-"""Finds words in texts that were left out: terms, passages, and how well a passage fits."""
+"""Search in texts that were left out: terms, passages, and how well a passage fits."""

@@ -1,4 +1,4 @@
-"""An index of passages in memory, which grows with what is left out."""
+"""An index of passages in memory. It grows with the dropped texts."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ullage.core.search.ranking import Hit, Index, SearchArea, Similar
 from ullage.core.search.terms import list_terms
 
 MEAN: Final = 200
-"""Terms of a usual passage; a longer one is worth less for the same term."""
+"""Terms of a usual passage; in a longer one the same term is worth less."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchSource:
-    """A text to be found: its name, and the event or record that it stands in."""
+    """A searchable text: its name, and the event or record that holds it."""
 
     reference: str
     text: str
@@ -27,14 +27,14 @@ class SearchSource:
 
 
 class GrowingIndex(Index, Protocol):
-    """An index that texts are taken into, in their order."""
+    """An index that takes texts in their order."""
 
     def list_reached(self) -> Mapping[str, int]:
-        """Return how far each session is taken in, the originals of a store under ""."""
+        """Return how far each session is indexed; the originals of a store are under ""."""
         ...
 
     def take(self, session: str, sources: Iterable[SearchSource], upto: int) -> None:
-        """Take in the texts of a session up to an event, or of a store up to a record."""
+        """Index the texts of a session up to an event, or of a store up to a record."""
         ...
 
 
@@ -54,11 +54,11 @@ class MemoryIndex:
         self._made = 0
 
     def list_reached(self) -> Mapping[str, int]:
-        """Return how far each session is taken in, the originals of a store under ""."""
+        """Return how far each session is indexed; the originals of a store are under ""."""
         return self._reached
 
     def take(self, session: str, sources: Iterable[SearchSource], upto: int) -> None:
-        """Take in the texts of a session up to an event, or of a store up to a record."""
+        """Index the texts of a session up to an event, or of a store up to a record."""
         for source in sources:
             numbers = self._of.setdefault(source.reference, [])
             for passage in cut_passages(source.text):
@@ -74,12 +74,12 @@ class MemoryIndex:
         self._reached[session] = upto
 
     def forget(self, reference: str) -> None:
-        """Take a text out, where it is in."""
+        """Remove a text if it is indexed."""
         for number in self._of.pop(reference, ()):
             self._drop(number)
 
     def forget_session(self, session: str, upto: int) -> None:
-        """Take the texts of a session out, and never in again up to event `upto`."""
+        """Remove the texts of a session, and never index its events up to `upto` again."""
         for reference, numbers in list(self._of.items()):
             left = [n for n in numbers if self._passages[n][0].session != session]
             for number in set(numbers).difference(left):
@@ -97,7 +97,7 @@ class MemoryIndex:
                 del self._postings[term]
 
     def count(self, terms: Sequence[str]) -> tuple[int, Mapping[str, int]]:
-        """Return how many passages there are, and how many have each of these terms."""
+        """Return the number of passages, and the number of passages with each term."""
         found = ((term, len(self._postings.get(term, ()))) for term in terms)
         return len(self._passages), dict(found)
 
@@ -120,21 +120,21 @@ class MemoryIndex:
         return list(islice(dict.fromkeys(map(_digest, newest)), most))
 
     def read_passages(self, names: Sequence[Hashable], area: SearchArea) -> Mapping[Hashable, Hit]:
-        """Return those of these passages that an area holds, each where it stands last."""
+        """Return the named passages that an area holds, each at its last position."""
         wanted = set(names)
         named = ((_digest(hit), hit, order) for hit, order in self._passages.values())
         return {n: hit for n, hit, order in named if n in wanted and area.holds(hit, order)}
 
 
 def _digest(hit: Hit) -> bytes:
-    """Return the name of a passage: it tells nothing of a text that was erased."""
+    """Return the name of a passage: it reveals nothing of an erased text."""
     return blake2b(hit.text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 class JointIndex:
-    """Two indexes searched as one: what is in either is counted, and weighed alike.
+    """Two indexes searched as one: passages of both are counted and weighed alike.
 
-    The second has what is newer.
+    The second one has the newer passages.
     """
 
     def __init__(self, first: Index, second: Index) -> None:
@@ -144,12 +144,12 @@ class JointIndex:
         self.most_counted = min(first.most_counted, second.most_counted)
 
     def count(self, terms: Sequence[str]) -> tuple[int, Mapping[str, int]]:
-        """Return how many passages there are, and how many have each of these terms."""
+        """Return the number of passages, and the number of passages with each term."""
         (some, held), (more, newer) = self._first.count(terms), self._second.count(terms)
         return some + more, {term: held[term] + newer[term] for term in terms}
 
     def find(self, weights: Mapping[str, float], most: int, area: SearchArea) -> Sequence[Hit]:
-        """Return up to `most` passages of each that have the most of these terms."""
+        """Return up to `most` passages of each index that have the most of these terms."""
         found = self._first.find(weights, most, area)
         return [*found, *self._second.find(weights, most, area)]
 
@@ -159,6 +159,6 @@ class JointIndex:
         return [*newer, *self._first.list_passages(area, most)][:most]
 
     def read_passages(self, names: Sequence[Hashable], area: SearchArea) -> Mapping[Hashable, Hit]:
-        """Return those of these passages that an area holds, each where it stands last."""
+        """Return the named passages that an area holds, each at its last position."""
         first = self._first.read_passages(names, area)
         return {**first, **self._second.read_passages(names, area)}

@@ -1,4 +1,4 @@
-"""The tools by which a model reaches what was left out, for whoever reads its calls."""
+"""Names of the tools that let a model reach dropped text, for code that reads its calls."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ RECALL: Final = "ullage_recall"
 SEARCH: Final = "ullage_search"
 
 NOTHING: Final = "Nothing that was left out of this conversation has these words."
-"""The answer of a search that finds nothing."""
+"""The answer of a search without hits."""

@@ -1,7 +1,7 @@
-"""A text cut into passages: what a search finds, short enough to read, whole enough to understand.
+"""Cut a text into passages: search results short enough to read, long enough to understand.
 
-A text that is a JSON list, as dropped messages are kept, is cut between its messages first: then a
-message is the same passages in every list that it stands in.
+A JSON list, the form in which dropped messages are kept, is first cut between its messages. So a
+message gives the same passages in every list that holds it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ MOST: Final = 1_000
 """Characters of a passage: about 250 tokens, a few paragraphs."""
 
 LEAST: Final = 400
-"""Characters after which an empty line ends a passage."""
+"""An empty line ends a passage after this many characters."""
 
 LONGEST_LIST: Final = 20_000_000
-"""Characters of a text that is still read as a list of messages."""
+"""A longer text (in characters) is not read as a list of messages."""
 
 ESCAPED: Final = re.compile(r'\\(?:[nrtbf"/\\]|u[0-9a-fA-F]{4})')
 BREAK: Final = re.compile(r"\n\s*\n|(?<!\\)\\n\\n")
@@ -29,27 +29,27 @@ SPACE: Final = re.compile(r"\s+")
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A part of a text, and the character that it begins at; `escaped` as a string of JSON."""
+    """A part of a text, and the character that it begins at; `escaped` if it is from JSON."""
 
     text: str
     start: int
     escaped: bool = False
 
     def read(self) -> str:
-        """Return the passage as it is read: without the escapes of JSON, and half surrogates."""
+        """Return the passage in readable form: without JSON escapes and half surrogates."""
         text = ESCAPED.sub(_unescape, self.text) if self.escaped else self.text
         return text.encode("utf-8", "replace").decode()
 
 
 def cut_passages(text: str) -> Iterator[Passage]:
-    """Yield the passages of a text, in order; what is only white space is none."""
+    """Yield the passages of a text, in order; skips passages of only white space."""
     spans = _find_members(text)
     for start, end in spans or [(0, len(text))]:
         yield from _cut_span(text, start, end, escaped=bool(spans))
 
 
 def _find_members(text: str) -> list[tuple[int, int]]:
-    """Return where the members of a JSON list stand, none for what is no such list."""
+    """Return the spans of the members of a JSON list, [] for any other text."""
     if not text.startswith("[{") or len(text) > LONGEST_LIST:
         return []
     decoder, spans, at = json.JSONDecoder(), [], 1
@@ -75,7 +75,7 @@ def _cut_span(text: str, start: int, end: int, *, escaped: bool) -> Iterator[Pas
 
 
 def _find_end(text: str, start: int) -> int:
-    """Return where a passage that does not reach the end of its text ends best."""
+    """Return the best end of a passage before the end of its text."""
     last = start + MOST
     for pattern in (BREAK, LINE, SPACE):
         ends = [found.end() for found in pattern.finditer(text, start + LEAST, last)]

@@ -1,6 +1,6 @@
-"""How well passages fit what is asked for: BM25, and how much of the question they hold.
+"""Rank passages for a query: BM25, and the share of the query that they hold.
 
-An index of any kind narrows down; the order is made here, the same for all.
+Any kind of index narrows the passages down; the order is made here, the same for all.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from ullage.core.errors import ConfigurationError
 from ullage.core.search.terms import STEMMED, list_terms
 
 HITS: Final = 10
-"""Hits of a search that names no number."""
+"""Hits of a search without a given number."""
 
 MOST_HITS: Final = 100
 MOST_TERMS: Final = 64
-"""Different words of a query that are looked for: the first."""
+"""Different words of a query that are searched: the first ones."""
 
 CANDIDATES: Final = 60
-"""Passages that an index hands out to be put in order, and for more than ten hits six each."""
+"""Passages that an index returns for ranking; for more than ten hits, six per hit."""
 
 RARE: Final = 50
-"""Passages of a word up to which words that begin alike are looked for too."""
+"""If a word has at most this many passages, words with the same beginning are searched too."""
 
 FUSED: Final = 5
-"""What is added to a rank: the less, the more the first of a ranking stand above the rest. With 60,
-which is usual, what only one ranking finds is buried; 1 to 10 find the same (bench/search.py)."""
+"""Added to a rank: the smaller, the more the top of a ranking counts. With the usual 60, passages
+that only one ranking finds are buried; 1 to 10 find the same (bench/search.py)."""
 
 K1: Final = 1.2
 B: Final = 0.75
@@ -38,10 +38,10 @@ B: Final = 0.75
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A passage that was found: `reference` names its text, where it begins at character `offset`.
+    """A found passage: `reference` names its text, and `offset` is its first character there.
 
-    `session` is the session of a log that it stands in, empty for a text of a store. `score` orders
-    the hits of one search, and compares with no other's.
+    `session` is its session in a log, empty for a text of a store. `score` orders the hits of one
+    search and cannot be compared with other searches.
     """
 
     reference: str
@@ -59,13 +59,13 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class SearchArea:
-    """Where to look: texts with these references, sessions up to an event; else everywhere."""
+    """The area of a search: references, and sessions up to an event; `None` means all."""
 
     references: frozenset[str] | None = None
     sessions: Mapping[str, int] | None = None
 
     def holds(self, hit: Hit, order: int) -> bool:
-        """Tell whether a passage of this event is in the place."""
+        """Tell whether a passage of this event is in the area."""
         if self.references is not None and hit.reference not in self.references:
             return False
         return self.sessions is None or order <= self.sessions.get(hit.session, -1)
@@ -75,46 +75,46 @@ EVERYWHERE: Final = SearchArea()
 
 
 class Passages(Protocol):
-    """Passages by what names them: a hash of their text, or the text; equal texts are one."""
+    """Passages by name: a hash of their text, or the text; equal texts have one name."""
 
     def list_passages(self, area: SearchArea, most: int) -> Sequence[Hashable]:
         """Return the names of the newest `most` passages of an area, the newest first."""
         ...
 
     def read_passages(self, names: Sequence[Hashable], area: SearchArea) -> Mapping[Hashable, Hit]:
-        """Return those of these passages that an area holds, each where it stands last."""
+        """Return the named passages that an area holds, each at its last position."""
         ...
 
 
 class Similar(Protocol):
-    """Finds passages that mean what a question means, also in other words."""
+    """Search for passages with the meaning of a query, also in other words."""
 
     def find(self, passages: Passages, query: str, most: int, area: SearchArea) -> list[Hit]:
-        """Return up to `most` passages of an area that are most like a question, the best first."""
+        """Return up to `most` passages of an area that are most like a query, the best first."""
         ...
 
 
 class Index(Passages, Protocol):
     """Passages by their terms.
 
-    `most_looked_at` is how many a search looks at, those with the rarest terms; of one term no more
-    than `most_counted`. `similar` finds more, where somebody turned it on.
+    `most_looked_at` is the number of passages that a search reads, those with the rarest terms; at
+    most `most_counted` for one term. `similar` finds more, if it is turned on.
     """
 
     similar: Similar | None
 
     @property
     def most_looked_at(self) -> int:
-        """Passages that a search looks at."""
+        """Passages that a search reads."""
         ...
 
     @property
     def most_counted(self) -> int:
-        """Passages of one term that a search looks at; a term with more is a common one."""
+        """Passages of one term that a search reads; a term with more is a common one."""
         ...
 
     def count(self, terms: Sequence[str]) -> tuple[int, Mapping[str, int]]:
-        """Return how many passages there are, and how many have each of these terms."""
+        """Return the number of passages, and the number of passages with each term."""
         ...
 
     def find(self, weights: Mapping[str, float], most: int, area: SearchArea) -> Sequence[Hit]:
@@ -125,10 +125,10 @@ class Index(Passages, Protocol):
 def find_hits(
     index: Index, query: str, hits: int = HITS, area: SearchArea = EVERYWHERE
 ) -> list[Hit]:
-    """Return the passages that fit a question best, the best one first.
+    """Return the passages that fit a query best, the best one first.
 
-    `query` is words in any language. Raises ConfigurationError for a query without words and for a
-    senseless number of hits.
+    `query` is words in any language. Raises ConfigurationError for a query without words and for an
+    invalid number of hits.
     """
     if type(hits) is not int or not 1 <= hits <= MOST_HITS:
         raise ConfigurationError(f"hits is a number from 1 to {MOST_HITS}, not {hits!r}")
@@ -152,7 +152,7 @@ def find_hits(
 
 
 def fuse_hits(*rankings: Sequence[Hit]) -> list[Hit]:
-    """Return the hits of several rankings as one, by their ranks alone.
+    """Return the hits of several rankings as one ranking, by their ranks alone.
 
     Each rank is worth 1 / (FUSED + rank): reciprocal rank fusion (Cormack, Clarke and Buettcher,
     2009).
@@ -184,10 +184,10 @@ def _read_query(query: str) -> tuple[list[str], dict[str, str]]:
 def _choose_rarest(
     weights: Mapping[str, float], held: Mapping[str, int], index: Index, *, everywhere: bool
 ) -> dict[str, float]:
-    """Return the terms that passages are looked up by: the rarest, at least one.
+    """Return the terms to look passages up by: the rarest, at least one.
 
-    A common one is left out where the rarer ones give passages enough to be put in order: of an
-    area nobody knows how many they give.
+    Skips a common term if the rarer ones give enough passages to rank. In a limited area their
+    number is unknown, so no term is skipped for that.
     """
     chosen: dict[str, float] = {}
     looked = 0
@@ -203,7 +203,7 @@ def _choose_rarest(
 
 
 def _order(found: Sequence[Hit], weights: Mapping[str, float]) -> list[Hit]:
-    """Return passages in the order of their worth; of one text only once, the newest."""
+    """Return passages ordered by score; each text only once, the newest."""
     distinct = {_flatten(hit): hit for hit in found}.values()
     counted = [(hit, list_terms(hit.text)) for hit in distinct]
     mean = sum(len(terms) for _, terms in counted) / max(len(counted), 1)
@@ -219,5 +219,5 @@ def _order(found: Sequence[Hit], weights: Mapping[str, float]) -> list[Hit]:
 
 
 def _flatten(hit: Hit) -> str:
-    """Return what makes a passage another one than the next: its words, not its spaces."""
+    """Return the identity of a passage: its words without its spaces."""
     return " ".join(hit.text.split())

@@ -1,7 +1,7 @@
-"""What a text is found by: words, their beginnings, pairs of characters where no spaces are.
+"""The terms of a text: words, their beginnings, pairs of characters in scripts without spaces.
 
-Nothing here belongs to one language. Words lose case and accents. The parts of a name written in
-one (`maxRetries`, `run_id`, `v2beta`) are terms too.
+The rules fit no single language. Words lose case and accents. Parts of a compound name
+(`maxRetries`, `run_id`, `v2beta`) are terms too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ UNSPACED: Final = (
     "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # Japanese, Chinese
     "\U00020000-\U0003134f"  # rare Chinese characters
 )
-"""Scripts whose words stand without spaces (Unicode 15, chapters 16 and 18)."""
+"""Scripts without spaces between words (Unicode 15, chapters 16 and 18)."""
 
 MARKED: Final = "\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0900-\u0963\u0966-\u0dff"
 """Marks that belong to a word: accents, vowels of Hebrew and Arabic, the scripts of India."""
@@ -29,20 +29,20 @@ BEGINS_UNSPACED: Final = re.compile(f"[{UNSPACED}]")
 ACCENT: Final = re.compile("[\u0300-\u036f]+")
 
 STEM: Final = 5
-"""Letters of a longer word's beginning that are a term of their own: endings differ behind it."""
+"""The first letters of a longer word that form an extra term: the endings after them differ."""
 
 STEMMED: Final = "\u02e3"
-"""Ends the term of a beginning, which is no word then: a small x that no word ends with."""
+"""Suffix that marks a beginning as no whole word: a small x that no word ends with."""
 
 MOST_KNOWN: Final = 20_000
-"""Words that are kept with their terms: nearly all of a text stand in it again and again."""
+"""Words whose terms are cached: nearly all words of a text repeat."""
 
 LONGEST: Final = 64
-"""Characters of a term that count; a longer one is a key or a hash, found by its beginning."""
+"""Characters of a term that count; a longer word is a key or a hash, found by its beginning."""
 
 
 def list_terms(text: str) -> list[str]:
-    """Return the terms of a text, in order, each as often as it stands there."""
+    """Return the terms of a text, in order, each as often as it occurs."""
     if text.isascii():
         words: Iterator[str] = (found.group() for found in PLAIN.finditer(text))
     else:
