@@ -1,1 +1,1 @@
-"""How values of ours show themselves, report progress and refuse to be pickled."""
+"""Basics of our own values: how they are shown, report progress and refuse to be pickled."""

@@ -1,7 +1,7 @@
-"""Frozen values with changes, made in half the time that `dataclasses.replace` takes.
+"""Copies of frozen values with changes, in half the time of `dataclasses.replace`.
 
-That reads the definitions of all fields each time, and sets each through its name. Every request
-changes a dozen values of a dozen fields. It knows none of the values.
+`dataclasses.replace` reads the definitions of all fields each time, and sets each through its name.
+Every request changes a dozen values of a dozen fields. This module knows none of the values.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ else:
 
 
 def alter(value: Frozen, /, **changes: Any) -> Frozen:
-    """Return a value with changes on which nothing rests that is worked out where one is made."""
+    """Return a value with changes, without running `__post_init__`.
+
+    Use it only for fields that no computed field depends on.
+    """
     made: Frozen = object.__new__(type(value))
     for name, held in {**list_fields(value), **changes}.items():
         object.__setattr__(made, name, held)
@@ -51,7 +54,7 @@ def alter(value: Frozen, /, **changes: Any) -> Frozen:
 
 
 def list_fields(value: Any) -> dict[str, Any]:
-    """Return the fields of a frozen value by name; what they hold is not copied."""
+    """Return the fields of a frozen value by name; the field values are not copied."""
     kind: Any = type(value)
     names, read = _find_fields(kind)
     return dict(zip(names, read(value), strict=True))
@@ -59,16 +62,16 @@ def list_fields(value: Any) -> dict[str, Any]:
 
 @lru_cache(maxsize=512)
 def _find_fields(kind: Any) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
-    """Return the names of the fields of a class, two or more, and what reads all of them."""
+    """Return the names of the fields of a class, two or more, and a reader of all of them."""
     names = tuple(field.name for field in dataclasses.fields(kind))
     return names, attrgetter(*names)
 
 
 @lru_cache(maxsize=512)
 def _find_slots(kind: type[Any]) -> tuple[Callable[[Any], tuple[Any, ...]], Setters] | None:
-    """Return what reads all fields of a class at once, and what sets each.
+    """Return a reader of all fields of a class, and a setter of each.
 
-    None where more is done when one is made than setting its fields, or not all of them are slots.
+    Returns None if creating a value does more than set its fields, or if not all of them are slots.
     """
     names = [field.name for field in dataclasses.fields(kind) if field.init]
     slots: list[Any] = [getattr(kind, name, None) for name in names]

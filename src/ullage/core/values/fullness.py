@@ -1,7 +1,7 @@
-"""How full a window was by the last report, as short readers of files and status lines have it.
+"""The fullness of a window by the last report, for quick readers of files and status lines.
 
-What nobody said is None, with the reason. It loads nothing: a line that is drawn at every prompt
-is made of it.
+Unknown numbers are None, with the reason. This module loads nothing: every prompt of a shell draws
+a line from it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import NamedTuple
 class Fullness(NamedTuple):
     """The last report of a session.
 
-    `tokens` is the size of the prompt, `cached` how many of them came from a cache, `window` the
-    bound, all in tokens; `origin` says who told the window: reported, table or assumed. `share` is
-    how full it is from 0 to 1 where only that was told. `compacts_at` is where the next compaction
-    is to be expected, in tokens. `reason` says why `tokens` is None.
+    `tokens` is the size of the prompt, `cached` the part of it from a cache, `window` the bound,
+    all in tokens. `origin` says where the window comes from: reported, table or assumed. `share` is
+    the fullness from 0 to 1 if only that was reported. `compacts_at` is the expected size of the
+    next compaction, in tokens. `reason` says why `tokens` is None.
     """
 
     source: str = ""
@@ -32,14 +32,14 @@ class Fullness(NamedTuple):
 
     @property
     def ratio(self) -> float | None:
-        """How full the window is, None where it is unknown; above 1 where it is over."""
+        """The used share of the window, None if unknown; above 1 if it is over."""
         if self.tokens is not None and self.window:
             return self.tokens / self.window
         return self.share
 
 
 class CallLine(NamedTuple):
-    """One line that says how full the window is, or that it was compacted (`tokens` None)."""
+    """One line that reports the fullness of the window, or a compaction (`tokens` None)."""
 
     tokens: int | None
     cached: int | None = None
@@ -48,11 +48,11 @@ class CallLine(NamedTuple):
     model: str | None = None
     session: str | None = None
     key: str = ""
-    """What two lines of one call share."""
+    """The key that two lines of one call share."""
     provider: str = ""
-    """Who served it, where that is told."""
+    """The provider of the call, if reported."""
 
 
 def read_count(value: object) -> int | None:
-    """Return a number of tokens, None for anything that is none."""
+    """Return a number of tokens, None for any other value."""
     return value if type(value) is int and 0 <= value < 10**12 else None

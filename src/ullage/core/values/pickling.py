@@ -1,6 +1,6 @@
-"""What belongs to one process says so when it is pickled, and what to pickle in its place.
+"""Objects that belong to one process refuse pickling and say what to pickle instead.
 
-Values pickle as they are. It knows none of them.
+Values pickle as they are. This module knows none of them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import ClassVar, NoReturn, SupportsIndex
 
 
 class Unpicklable:
-    """Refuse to be pickled or deep-copied: connections, locks and callbacks stay where they are.
+    """Refuse to be pickled or deep-copied: connections, locks and callbacks stay in their process.
 
     `instead` says what to pickle, and what to do with it in the other process.
     """

@@ -1,6 +1,6 @@
-"""How far long work is: what the rooms that do it report, and what whoever watches takes.
+"""Progress of long work: what rooms report, and what an observer receives.
 
-A report is two numbers; what they count (bytes, events, pieces) is the watcher's to know. It knows
+A report is two numbers; the observer knows their unit (bytes, events, pieces). This module knows
 neither work nor screens.
 """
 
@@ -13,7 +13,7 @@ Item = TypeVar("Item")
 
 
 class Progress(Protocol):
-    """Take a report: `done` of `total` units; a `total` of None is not known."""
+    """Take a report: `done` of `total` units; a `total` of None is unknown."""
 
     def __call__(self, done: int, total: int | None) -> None:
         """Take it quickly: reports come often."""
@@ -26,7 +26,7 @@ def ignore(done: int, total: int | None) -> None:
 
 
 def count(items: Iterable[Item], total: int | None, report: Progress) -> Iterator[Item]:
-    """Yield items as they are, and report after each one how many were taken."""
+    """Yield items unchanged, and report after each one how many were taken."""
     for number, item in enumerate(items, 1):
         yield item
         report(number, total)

@@ -1,6 +1,6 @@
-"""How results show themselves where people work: one line in a prompt, a small table in a notebook.
+"""How results are shown: one line at a prompt, a small table in a notebook.
 
-It knows no result.
+This module knows no result.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def line(name: str, *said: Any, **fields: Any) -> str:
 
 
 def table(caption: str, rows: Mapping[str, Any]) -> str:
-    """Return a table of HTML with a row for each field that is not None; everything is escaped."""
+    """Return an HTML table with a row for each field that is not None; everything is escaped."""
     cells = [
         f'<tr><th style="text-align:left">{escape(name)}</th>'
         f'<td style="text-align:left">{escape(_number(value))}</td></tr>'

@@ -1,4 +1,4 @@
-"""Texts of others in which nothing hides: what is not seen, or steers, is shown as an escape."""
+"""Make foreign text visible: hidden and control characters are shown as escapes."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ import unicodedata
 from typing import Final
 
 HIDDEN: Final = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
-"""Categories of Unicode whose characters are not seen, or steer how others are."""
+"""Categories of Unicode whose characters are invisible, or change how others are shown."""
 
 BLANK: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 """Characters that count as letters, marks or symbols, and show nothing."""
 
 SELECTORS: Final = (range(0x180B, 0x1810), range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0))
-"""Variation selectors: marks that show nothing themselves (Unicode 16, `Default_Ignorable`)."""
+"""Variation selectors: invisible marks (Unicode 16, `Default_Ignorable`)."""
 
 EMOJI_STYLES: Final = ("\ufe0e", "\ufe0f")
-"""They say how the character before them is drawn, and are left out."""
+"""Marks that choose how the character before them is drawn; they are left out."""
 
 
 JOINERS: Final = "\u200c\u200d"
-"""They join or part letters (Persian, Indic scripts) and make one emoji of several."""
+"""Marks that join or part letters (Persian, Indic scripts) and join several emoji into one."""
 
 
 def clean(text: object, *, ascii: bool = False) -> str:  # noqa: A002 - the name of the flag
-    """Return `text` with everything that steers a terminal or hides made visible as an escape.
+    """Return `text` with every hidden character and terminal control shown as an escape.
 
-    Joiners within what is seen stay, as Persian and emoji have them.
+    Joiners between visible characters stay, as Persian and emoji need them.
     """
     said = str(text)
     if said.isascii() and said.isprintable():
@@ -40,7 +40,7 @@ def clean(text: object, *, ascii: bool = False) -> str:  # noqa: A002 - the name
 
 
 def is_joined(before: str, behind: str) -> bool:
-    """Tell whether a joiner stands behind something that is seen, in a script that has joiners."""
+    """Tell whether a joiner follows a visible character, in a script that has joiners."""
     seen = not (before.isspace() or hides(before) or is_blank(before) or is_accent(before))
     return seen and not (before.isascii() and (behind.isascii() or hides(behind)))
 
@@ -51,17 +51,17 @@ def is_blank(character: str) -> bool:
 
 
 def is_accent(character: str) -> bool:
-    """Tell whether a character is a mark of no script of its own, which stands on any letter."""
+    """Tell whether a character is a combining mark of no own script, usable on any letter."""
     return unicodedata.name(character, "").startswith("COMBINING ")
 
 
 def hides(character: str) -> bool:
-    """Tell whether a character is not seen, or steers how others are."""
+    """Tell whether a character is invisible, or changes how others are shown."""
     return unicodedata.category(character) in HIDDEN
 
 
 def clean_lines(text: str) -> str:
-    """Return a text of many lines cleaned, its line ends and tabs kept."""
+    """Return a text of many lines cleaned; line ends and tabs stay."""
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
     return "\n".join("\t".join(map(clean, line.split("\t"))) for line in text.split("\n"))
