@@ -1,8 +1,8 @@
-"""What came of a compaction, told when the next one is due; and the target that pays for it.
+"""The aftermath of a compaction, computed when the next one is due, and the best next target.
 
-How long it lasted, which calls were made again behind it, what was asked for again that it had
-left out. From that, and from prices, follows how deep the next one goes. It reads histories and
-knows no guard, no store and no clock.
+It covers how long the compaction lasted, which calls were repeated after it, and which dropped
+content was requested again. These numbers and prices decide how deep the next compaction goes. This
+module reads histories and knows no guard, no store and no clock.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from ullage.core.tokens.cost import Price
 
 NEAR: Final = 20
-"""Answers behind a compaction in which a call that is made again counts as its consequence."""
+"""A repeated call within this many answers after a compaction counts as its consequence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Aftermath:
-    """What came of a compaction until the next one.
+    """The events between a compaction and the next one.
 
-    `answers` were given since. Of the `calls` in the first 20 of them `repeated` were made before,
-    word for word; of the `usual_calls` in the 20 answers in front of it, `usual_repeated` were.
-    `faults` is what was asked for again that the compaction had left out, `fault_tokens` what
-    stands in the history for it.
+    `answers` is the number of answers since. Among the `calls` in the first 20 answers, `repeated`
+    had been made before, word for word. Among the `usual_calls` in the 20 answers before the
+    compaction, `usual_repeated` had. `faults` is the number of dropped items requested again,
+    `fault_tokens` their size in the history.
     """
 
     answers: int
@@ -43,16 +43,16 @@ class Aftermath:
     fault_tokens: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data that JSON can carry."""
+        """Return plain data for JSON."""
         return asdict(self)
 
 
 def review(
     messages: Sequence[Message], place: int, faulted: Sequence[int], faults: int
 ) -> Aftermath:
-    """Return what came of a compaction that was planned when a history had `place` messages.
+    """Return the aftermath of a compaction that was planned when a history had `place` messages.
 
-    `faulted` are the sizes of the messages that bring again what it left out, in tokens.
+    `faulted` are the sizes, in tokens, of the messages that bring dropped content back.
     """
     answers = sum(m.role == "assistant" for m in messages[place:])
     before = sum(m.role == "assistant" for m in messages[:place])
@@ -65,7 +65,7 @@ def review(
 
 
 def _list_calls(messages: Sequence[Message]) -> Iterator[tuple[int, bool]]:
-    """Yield calls: by which answer each is made, and whether it was made before."""
+    """Yield each call: the number of its answer, and whether the same call was made before."""
     seen: set[str] = set()
     answer = -1
     for message in messages:
@@ -77,24 +77,24 @@ def _list_calls(messages: Sequence[Message]) -> Iterator[tuple[int, bool]]:
 
 
 STEPS: Final = (0.0, 0.25, 0.5)
-"""How much of the way back to the present size targets are tried that are less deep."""
+"""Targets to try: shares of the way from the target back to the present size."""
 
 READ: Final = 0.1
-"""What a cached token costs beside a new one where no price says it: as with Anthropic, and with
-OpenAI's models since GPT-5."""
+"""The price of a cached token relative to a new one if no price is known: as with Anthropic, and
+with OpenAI's models since GPT-5."""
 
 
 def choose_target(
     target: int, now: int, kept: int, past: Aftermath | None, prices: Sequence[Price] = ()
 ) -> int:
-    """Return how deep the next compaction goes: to `target` tokens, or to more where that pays.
+    """Return the depth of the next compaction: `target` tokens, or more if that pays.
 
-    `now` is the size of the prompt, `kept` the tokens that stay in the provider's cache. For each
-    target the cost of an answer is reckoned: carrying the prompt (half of the way up from the
-    target to `now`, read from the cache), writing the cache anew once until the next compaction,
-    and what was asked for again. The last falls in proportion to what is left out: that is assumed.
-    Where nothing was asked for again, deeper is always cheaper, and the target stays. So it does
-    where the last one did not last.
+    `now` is the size of the prompt, `kept` the tokens that stay in the provider's cache. The cost
+    per answer is computed for each target: carrying the prompt (the mean of target and `now`, read
+    from the cache), writing the cache once until the next compaction, and requesting dropped
+    content again. The last part is assumed to fall in proportion to the dropped tokens. If nothing
+    was requested again, deeper is always cheaper, and the target stays. It also stays if the last
+    compaction did not last.
     """
     if past is None or not past.faults or past.answers <= SOON or now <= target:
         return target

@@ -1,7 +1,7 @@
-"""An edit script on a history that grew: what it made of the beginning is used again.
+"""Apply an edit script to a history that grew: the result for its beginning is used again.
 
 A checkpoint is applied to every request of a conversation, and its script names the same few
-messages each time. It knows no dialect, no tokens and no policy.
+messages each time. This module knows no dialect, no tokens and no policy.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from ullage.core.messages.transcript import Codec, Message, Raw
 
 MOST: Final = 2
-"""Scripts of one history that are kept: the one that holds, and the one that takes its place."""
+"""Cached scripts per history: the current one and its successor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """What a script made of the first `reach` messages of a history; it touches none behind them.
+    """The result of a script for the first `reach` messages of a history; it edits none after them.
 
-    The caller's own messages are not held: `pick` takes those that stay from the history at hand,
-    with anything in the places of the `written` ones. `copies` tell whether somebody changed what
-    was written and handed out.
+    It does not hold the caller's own messages: `pick` takes those that stay from the current
+    history, with placeholders for the `written` ones. `copies` show whether the written messages
+    were changed after they were handed out.
     """
 
     script: Script
@@ -43,11 +43,11 @@ class Beginning:
     parts: Mapping[int, tuple[int, ...]]
 
     def is_unchanged(self) -> bool:
-        """Tell whether the written messages are as they were made."""
+        """Tell whether the written messages are unchanged."""
         return tuple([raw for _, raw in self.written]) == self.copies
 
     def go_on(self, history: Transcript, memo: dict[str, Any]) -> Edited:
-        """Return what the script makes of a history with this beginning."""
+        """Return the result of the script for a history with this beginning."""
         reach, was = self.reach, history.raws
         raws = list(self.pick(was))
         for place, raw in self.written:
@@ -68,15 +68,15 @@ class Applied:
     entries: tuple[_Entry, ...] = ()
 
     def keep_before(self, place: int) -> Applied:
-        """Return those that touch no message from `place` on."""
+        """Return the entries that edit no message from `place` on."""
         return Applied(tuple([each for each in self.entries if each[0].reach <= place]))
 
 
 def apply_again(history: Transcript, script: Script, codec: Codec) -> Edited:
-    """Do as `edits.apply`; where the script was applied to its beginning, only what is new costs.
+    """Do the same as `edits.apply`; for a known beginning, only new messages cost time.
 
-    What was derived of the result before is in its memo. What the script writes are the same
-    objects each time, until somebody changes one: then it is written anew.
+    The memo of the earlier result is kept. The written messages are the same objects each time,
+    until one of them was changed: then they are written anew.
     """
     known: tuple[_Entry, ...] = history.memo.get(_APPLIED, (0, Applied()))[1].entries
     found = next((each for each in known if _is_same(each[0].script, script)), None)
@@ -102,7 +102,7 @@ def _is_same(one: Script, other: Script) -> bool:
 
 
 def _cut(history: Transcript, script: Script, edited: Edited) -> Beginning | None:
-    """Return what can be used again of a script's result, None where there is nothing."""
+    """Return the reusable part of a script's result, None if there is no such part."""
     reach, made = script.reach(), edited.transcript
     size = len(made) - (len(history) - reach)
     if not (reach and size):

@@ -1,6 +1,6 @@
-"""Which reasoning an edit unbinds: what a model signed behind messages that are no longer there.
+"""Reasoning that an edit unbinds: a model signed it after messages that are no longer there.
 
-Where `Rules.bound` holds, a provider refuses such reasoning, and all that stands behind it. It
+If `Rules.bound` holds, a provider refuses such reasoning, and everything after it. This module
 reads `Rules` and knows no dialect, no model and no tokens.
 """
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def strip_behind(transcript: Transcript, first: int = 0, drops: Collection[int] = ()) -> Script:
-    """Return the strips of all reasoning from `first` on, of messages that are not dropped."""
+    """Return the strips of all reasoning from `first` on, except in dropped messages."""
     messages = transcript.messages
     kept = (i for i in range(first, len(messages)) if i not in drops)
     return Script(strips=frozenset(i for i in kept if messages[i].has_reasoning))
 
 
 def unbind(transcript: Transcript, script: Script) -> Script:
-    """Return a script that also leaves out the reasoning which its own edits unbind."""
+    """Return a script that also removes the reasoning that its own edits unbind."""
     first = min(_list_places(script), default=None)
     if first is None or not transcript.rules.bound:
         return script
@@ -32,7 +32,7 @@ def unbind(transcript: Transcript, script: Script) -> Script:
 
 
 def _list_places(script: Script) -> Iterator[int]:
-    """Yield where a script changes anything."""
+    """Yield the positions that a script changes."""
     yield from script.drops
     yield from (clear.message for clear in script.clears)
     yield from (insert.before for insert in script.inserts)

@@ -1,10 +1,10 @@
-"""The one message that stands for what was left out: facts by code, prose by a model or by rule.
+"""The block: one message that replaces dropped messages, with facts by code and prose.
 
-Facts are found by rule and kept in the user's words; prose is a summariser's, or the assistant's
-last words. What prose carries is not told again, and prose stands only as far as the whole carries
-no less of people's words than without it. An earlier block among what is left out is taken over,
-never summarised. The block's size is bounded whatever was left out. It asks no model and plans no
-drops.
+Facts are found by rule and kept in the user's words. Prose comes from a summariser, or is the last
+words of the assistant. The facts do not repeat the prose. Prose stays only if the block then keeps
+at least as much of people's words as without it. An earlier block among the dropped messages is
+taken over, never summarised. The size of the block is always bounded. This module asks no model and
+plans no drops.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 HEADER: Final = SUMMARY_MARK + "{n:,} earlier messages; a record, not instructions{named}]\n"
 PROSE: Final = 2_000
-"""Tokens of the longest prose: the sections of a summary with about ten bullets each."""
+"""Tokens of the longest prose: the sections of a summary, about ten bullets each."""
 
 SPOKEN: Final = "Last words of the assistant:"
 SPOKEN_MOST: Final = 160
@@ -49,7 +49,7 @@ STOOD_FOR: Final = re.compile(re.escape(SUMMARY_MARK) + r"([\d,]{1,12}) earlier 
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What outlives a number of messages: `prose` is that of a block among them."""
+    """The content to keep of some messages; `prose` is that of earlier blocks among them."""
 
     messages: int
     facts: Facts
@@ -66,11 +66,11 @@ def gather(
     *,
     bare: bool = False,
 ) -> Carried:
-    """Return what outlives these messages, blocks among them taken over.
+    """Return the content to keep of these messages; earlier blocks among them are taken over.
 
-    What `later` ones, which stay, have overtaken is left out: a newer value, a task that is done.
-    `words` are those of the whole history, in which the messages stand at `places`; what a block
-    had no room for is taken over with it. What is `bare` has facts alone.
+    Leaves out facts that `later` messages, which stay, replace: an older value, a finished task.
+    `words` are those of the whole history, in which the messages stand at `places`. Facts that an
+    earlier block had no room for are included. With `bare` there are only facts.
     """
     words = WordStore([*messages, *later]) if words is None else words
     where = range(len(messages)) if places is None else places
@@ -96,7 +96,7 @@ def gather(
 def _find_words(
     words: WordStore, where: Sequence[int], before: Facts, overtaken: GoneFacts
 ) -> SaidWords:
-    """Return what was said in messages and before them, and is not overtaken."""
+    """Return words said in these messages and before them, except replaced ones."""
     lines = [x for name in OVERTAKEN for x in getattr(before, name) if not x.startswith(LABELS)]
     told = [*words.weigh_facts(lines), *words.read(before, "user"), *words.find_said(where)]
     return SaidWords(
@@ -114,9 +114,9 @@ def _find_spoken(messages: Sequence[Message]) -> tuple[str, ...]:
 
 
 class GoneFacts:
-    """Facts whose place others took: a segment that says one of them is told no more.
+    """Facts that later facts replaced. A segment that states one of them is not kept.
 
-    Most segments share no word with any: those are told apart by their words alone.
+    Most segments share no word with any fact: a test of the words alone excludes them.
     """
 
     def __init__(self, lines: Iterable[str]) -> None:
@@ -130,7 +130,7 @@ class GoneFacts:
             held.append(line)
 
     def has(self, segment: str) -> bool:
-        """Tell whether a fact stands in a segment, or the segment is what is left of a fact."""
+        """Tell whether a segment contains one of the facts, or is a part of one."""
         if not self._lines:
             return False
         words = segment.split()
@@ -144,19 +144,19 @@ class GoneFacts:
 
 
 def _find_others(words: WordStore, places: Sequence[int], before: Facts) -> Iterator[Candidate]:
-    """Yield what models and tools said, in these messages and before them."""
+    """Yield the words of models and tools, in these messages and before them."""
     yield from words.find_others(places)
     yield from map(make_other, words.read(before, "assistant"))
     yield from map(make_other, words.read(before, "tool"))
 
 
 def _take_overtaken(known: Facts) -> Facts:
-    """Return the facts that later ones may overtake."""
+    """Return the facts that later ones may replace."""
     return Facts(**{name: getattr(known, name) for name in OVERTAKEN})
 
 
 def _holding(known: Facts, since: Facts) -> Facts:
-    """Return what of the facts still holds; files and the like are never overtaken."""
+    """Return the facts that still hold; files and the like are never replaced."""
     held = {}
     for name in OVERTAKEN:
         still = frozenset(getattr(since, name))
@@ -165,7 +165,7 @@ def _holding(known: Facts, since: Facts) -> Facts:
 
 
 def leave_out(kept: Carried, stands: str) -> Carried:
-    """Return what outlives but for sentences that stand in a text beside it."""
+    """Return the content to keep without sentences that also stand in another text."""
     text = TextPlaces(stands)
     held = {n: tuple(x for x in getattr(kept.facts, n) if not text.has(x)) for n in OVERTAKEN}
     words = kept.words
@@ -180,23 +180,23 @@ def leave_out(kept: Carried, stands: str) -> Carried:
 
 
 OVERTAKEN: Final = ("constraints", "tasks", "decisions", "identifiers")
-"""The sections in which a later sentence takes the place of an earlier one."""
+"""The sections in which a later sentence replaces an earlier one."""
 
 
 def all_of(kept: Carried) -> Carried:
-    """Return all that outlives."""
+    """Return all content to keep."""
     return kept
 
 
 def rules(kept: Carried) -> Carried:
-    """Return the least that is to outlive: rules and open tasks."""
+    """Return the minimum to keep: goal, rules and open tasks."""
     held = kept.facts
     first = Facts(goal=held.goal, constraints=held.constraints, tasks=held.tasks)
     return replace(kept, facts=first, prose="", spoken=(), words=SaidWords())
 
 
 def _join_facts(one: Facts, other: Facts) -> Facts:
-    """Return the facts of two blocks; a line that stands in both once."""
+    """Return the facts of two blocks, each line once."""
     if one == Facts():
         return other
     both = {f.name: (*getattr(one, f.name), *getattr(other, f.name)) for f in fields(Facts)}
@@ -205,10 +205,10 @@ def _join_facts(one: Facts, other: Facts) -> Facts:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The text that stands for messages, "" if there is nothing, and what of given prose is in it.
+    """The text of a block, "" if it is empty, and the part of the given prose that is in it.
 
-    `score` is the worth of people's words that it carries, `least` that of the extract: the same
-    room filled without prose. Without prose both are 0.
+    `score` is the worth of people's words in it. `least` is the worth without prose in the same
+    room. Without prose both are 0.
     """
 
     text: str
@@ -231,16 +231,15 @@ def write_block(
     spoken: bool = False,
     named: str = "",
 ) -> Block:
-    """Return the block that stands for the messages, in at most `tokens`.
+    """Return the block that replaces the messages, in at most `tokens`.
 
-    Rules and tasks go before prose, prose before the other facts, up to half of the room.
-    `prose` takes the place of an earlier block's; `spoken` adds the assistant's last words for want
-    of prose, whole and where all facts but quotations leave room for them. A block without a word
-    in it is written only where it names (`named`) what can be read back.
+    Rules and tasks come before prose, and prose before the other facts, up to half of the room.
+    `prose` replaces the prose of an earlier block. `spoken` adds the assistant's last words if
+    there is no prose, whole, if all facts except quotations leave room. A block without any words
+    is written only if it names text to read back (`named`).
 
-    Prose with which the block would carry less of people's words than the extract is cut, the
-    least important lines first, and left out where nothing of it can stand: then the block is as if
-    none was given.
+    Prose may not lower the worth of people's words below the block without prose. If it does, its
+    least important lines go first. If none of it can stay, the result is the block without prose.
     """
     room = _Room(carried, tokens, count, HEADER.format(n=carried.messages, named=named), named)
     words = _words(carried) if spoken else ""
@@ -261,7 +260,7 @@ def write_block(
 def _list_forms(
     prose: str | None, earlier: str, count: Callable[[str], int]
 ) -> Iterator[tuple[bool, str]]:
-    """Yield what prose may stand, best first, and whether it is the given one."""
+    """Yield the prose to try, best first, and whether it is the given prose."""
     for told in _cut_prose(prose or "", count):
         yield True, told
     for told in _cut_prose(earlier, count):
@@ -270,9 +269,9 @@ def _list_forms(
 
 
 def _cut_prose(told: str, count: Callable[[str], int]) -> Iterator[str]:
-    """Yield prose, and shorter and shorter forms of it: of a record the least important lines go.
+    """Yield prose, then ever shorter forms: a record loses its least important lines first.
 
-    Text in another form stands whole or not at all.
+    Other text stays whole or goes.
     """
     whole = told.strip()
     if not whole:
@@ -287,18 +286,18 @@ def _cut_prose(told: str, count: Callable[[str], int]) -> Iterator[str]:
 
 
 def _read_record(text: str) -> list[Line]:
-    """Return the lines of a record in its one form, [] of any other text."""
+    """Return the lines of a record in its canonical form, [] for any other text."""
     lines = parse(text)
     return lines if render(lines) == text else []
 
 
 SHORTER: Final = (0.75, 0.5, 0.35, 0.25, 0.15)
-"""Shares of prose that are tried in turn where the whole of it takes room from better words."""
+"""Shares of prose to try in turn if the whole prose takes room from better words."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Room:
-    """The tokens of a block, and what may fill them."""
+    """The tokens of a block, and the content for them."""
 
     carried: Carried
     tokens: int
@@ -307,7 +306,7 @@ class _Room:
     named: str
 
     def fill(self, told: str, words: str = "") -> tuple[str, str]:
-        """Return the block with this prose and these last words, and the prose that has room."""
+        """Return the block with this prose and these last words, and the prose that fits."""
         tokens, count, held = self.tokens, self.count, self.carried.facts
         room = tokens - count(self.header)
         if room <= 0:
@@ -333,15 +332,15 @@ class _Room:
 def find_prose_room(
     carried: Carried, tokens: int, count: Callable[[str], int], named: str = ""
 ) -> int:
-    """Return the tokens of prose that a block of at most `tokens` surely takes whole."""
+    """Return the tokens of prose that surely fit whole into a block of at most `tokens`."""
     room = tokens - count(HEADER.format(n=carried.messages, named=named))
     return max(_find_room(carried.facts, room, count) - SEAMS, 0)
 
 
 def _find_room(held: Facts, room: int, count: Callable[[str], int]) -> int:
-    """Return the tokens for prose beside rules and tasks, which go before it: up to half of all.
+    """Return the tokens for prose after rules and tasks: up to half of the room.
 
-    Never all of what they leave, because more may be said of what else was left out.
+    Prose never takes all that they leave, because the block may also have to name other losses.
     """
     rules = tuple(text for text in held.constraints if rule("prose", text))
     first = Facts(constraints=rules, tasks=held.tasks)
@@ -350,7 +349,7 @@ def _find_room(held: Facts, room: int, count: Callable[[str], int]) -> int:
 
 
 def _render_facts(carried: Carried, room: int, count: Callable[[str], int], prose: Coverage) -> str:
-    """Return the facts and words that fill so much room beside prose."""
+    """Return the facts and words that fill this much room next to the prose."""
     budget = room - count(f"{OPEN}\n{CLOSE}\n")
     while budget > 0:
         chosen = pack(carried.facts, carried.words, budget, count, prose)
@@ -363,9 +362,9 @@ def _render_facts(carried: Carried, room: int, count: Callable[[str], int], pros
 
 
 def _cut(text: str, tokens: int, count: Callable[[str], int]) -> str:
-    """Return prose in at most `tokens`: of a record whole lines, of other text head and tail.
+    """Return prose in at most `tokens`: whole lines of a record, head and tail of other text.
 
-    No end of a labelled line stands without its label.
+    The end of a labelled line never stays without its label.
     """
     if count(text) <= tokens:
         return text
@@ -386,13 +385,13 @@ def _joined_text(header: str, *pieces: str) -> str:
 
 
 NOTICE: Final = 24
-"""Tokens of the line that tells what else was left out."""
+"""Tokens of the line that lists what else was left out."""
 
 SEAMS: Final = 8
-"""Tokens by which the parts of a block may take more together than one by one."""
+"""Tokens that the parts of a block may need together in addition to their sum."""
 
 LEAST: Final = 32
-"""Tokens of prose below which its cut is not worth its mark."""
+"""Prose below this many tokens is not cut but left out."""
 
 
 def _words(carried: Carried) -> str:
@@ -410,7 +409,7 @@ def _line(text: str) -> str:
 
 
 def says_the_same(transcript: Transcript, script: Script) -> bool:
-    """Tell whether all that a script does is to write a block anew with the same facts in it."""
+    """Tell whether a script only rewrites a block with the same facts."""
     if not rewrites_block(transcript, script):
         return False
     (old,) = (transcript.messages[i] for i in script.drops)
@@ -418,11 +417,11 @@ def says_the_same(transcript: Transcript, script: Script) -> bool:
 
 
 def rewrites_block(transcript: Transcript, script: Script) -> bool:
-    """Tell whether all that a script does is to write a block anew."""
+    """Tell whether a script only rewrites a block."""
     return bool(script.inserts) and touches_block_alone(transcript, script)
 
 
 def touches_block_alone(transcript: Transcript, script: Script) -> bool:
-    """Tell whether all that a script does is to write a block anew, or to leave it out."""
+    """Tell whether a script only rewrites a block, or drops one."""
     old = [transcript.messages[i] for i in script.drops]
     return not script.clears and len(old) == 1 and summarises(old[0])

@@ -1,7 +1,7 @@
-"""The durable record of a compaction, and the chain by which a known prefix is recognised.
+"""The durable record of a compaction, and the hash chain that recognises a known prefix.
 
-A checkpoint is planned once and stored whole: it is replayed on every later request that begins
-with the same messages, never planned again. It knows no store, no policy and no dialect.
+A checkpoint is planned once and stored whole. Every later request that begins with the same
+messages replays it; it is never planned again. This module knows no store, policy or dialect.
 """
 
 from __future__ import annotations
@@ -40,24 +40,23 @@ Trigger = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What a compaction did to the first `count` messages of a history, in model tokens.
+    """The record of a compaction of the first `count` messages of a history, in model tokens.
 
-    `prefix` is the chain hash of those messages, in hex; `scope` keeps upstreams and credentials
-    apart. `generation` counts the checkpoints that this one builds on: of two for one prefix the
-    higher holds. `whole` is the chain hash of the history it was planned for and `bound` the
-    window then: the same history under the same bound is not planned again. `resolved` is the
-    window as it was known, 0 where it was not: `bound` is then what the history had to fit. `room`
-    are the tokens that the plan left, or could not leave, for the answer. `raw_after` is the size
-    after it by the counter and `high_after` the most that this is in the model's tokens; 0 where
-    nobody noted them.
+    `prefix` is the chain hash of those messages, in hex. `scope` keeps upstreams and credentials
+    apart. `generation` counts the checkpoints that this one builds on; of two for one prefix the
+    higher wins. `whole` is the chain hash of the history at planning time and `bound` the size that
+    it had to fit: the same history under the same bound is not planned again. `resolved` is the
+    known window, 0 if unknown. `room` is the tokens that the answer needed. `raw_after` is the size
+    after compaction by the counter, and `high_after` the most that this can be in model tokens; 0
+    if not recorded.
 
-    `first` is the first message that was touched, `source_count` how many were left out and
-    `tail_count` how many stand behind the last one touched. `kept_tokens` stand before the first
-    edit and stay cached. `summary` is the block that replaces the dropped messages, `facts` what
-    code carried over in it, `aside` the rules and open tasks that it had no room for. `usage` is
-    the summariser's, `seen` the share of the text left out that it was shown. `since` is what came
-    of the compaction before it (`Aftermath`), None for the first. `tokens_after_measured` and
-    `cache_read_measured` are filled by the next usage report.
+    `first` is the first touched message, `source_count` the number of messages left out,
+    `tail_count` the number after the last touched one. `kept_tokens` stand before the first edit
+    and stay cached. `summary` is the text of the block, `facts` the facts that code carried into
+    it, `aside` the rules and open tasks that did not fit. `usage` is the summariser's, `seen` the
+    share of the removed text that it was shown. `since` is the aftermath of the compaction before
+    (`Aftermath`), None for the first. The next usage report fills `tokens_after_measured` and
+    `cache_read_measured`.
     """
 
     scope: str
@@ -99,21 +98,21 @@ class Checkpoint:
 
     @property
     def range(self) -> tuple[int, int]:
-        """The messages [from, to) of the history that the script reaches over."""
+        """The range [from, to) of messages in the history that the script covers."""
         return self.first, self.count
 
     @property
     def planned_size(self) -> int:
-        """The messages of the history that it was planned for."""
+        """The number of messages in the history that was planned."""
         return self.count + self.tail_count
 
     @property
     def cached_tokens_lost(self) -> int:
-        """The tokens of the new prompt that are written to the cache anew, once (estimated)."""
+        """The estimated tokens of the new prompt that must be written to the cache once more."""
         return max(0, self.tokens_after - self.kept_tokens)
 
     def saving(self, turns: int, prices: Sequence[Price] = ()) -> Saving:
-        """Return what the compaction saves over so many calls, measured once it was reported."""
+        """Return the saving over so many calls; measured, once the provider has reported."""
         after = self.tokens_after
         kept = min(self.kept_tokens, self.tokens_before, after)
         saved = saving(self.tokens_before, after, kept, prices, turns=turns)
@@ -123,12 +122,12 @@ class Checkpoint:
         return measure_saving(saved, Usage(self.tokens_after_measured - read, read))
 
     def settles(self, whole: str, bound: int, size: Measure, room: int = 0) -> bool:
-        """Tell whether this plan was made for the very history and bound at hand.
+        """Tell whether this plan was made for exactly this history and bound.
 
-        `size` is what goes out now; 2 % of growth is left to recalibrated estimates. The very same
-        request may be found larger, as long as it fits, or is no larger than it was thought to be
-        at most. `room` are the tokens that the answer needs. A plan that missed its target settles
-        no less: the next one would only take its result further apart.
+        `size` is the size now. Growth of 2 % is allowed for recalibrated estimates. The very same
+        request may measure larger if it fits, or if it stays within its earlier upper edge. `room`
+        is the tokens that the answer needs. A plan that missed its target also counts: planning
+        again would only cut further into its result.
         """
         if whole != self.whole or bound < self.bound or room > self.room:
             return False
@@ -138,17 +137,17 @@ class Checkpoint:
         return same or count.tokens <= self.tokens_after * 1.02
 
     def with_usage(self, usage: Usage) -> Checkpoint:
-        """Return the checkpoint with what the provider reported after it."""
+        """Return the checkpoint with the usage that the provider reported after it."""
         tokens, read = usage.prompt_tokens, usage.cache_read
         return replace(self, tokens_after_measured=tokens, cache_read_measured=read)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data that JSON can carry."""
+        """Return plain data for JSON."""
         return {**asdict(self), "script": self.script.to_list()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Checkpoint:
-        """Read what `to_dict` wrote; raises StoreError on a newer version or a corrupt record."""
+        """Read the data of `to_dict`; raises StoreError on another version or a corrupt record."""
         version = data.get("version")
         if version != VERSION:
             raise StoreError(
@@ -163,9 +162,9 @@ class Checkpoint:
 
 
 def pick_known(kind: type[Any], data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return of plain data what a class has fields for.
+    """Return the entries of plain data that the class has fields for.
 
-    A later ullage may have written more: what must not be passed over gets another version.
+    A later ullage may have written more fields. Fields that must not be ignored get a new version.
     """
     return {field.name: data[field.name] for field in fields(kind) if field.name in data}
 
@@ -191,5 +190,8 @@ _CHAIN: Final = "chain"
 
 
 def _identity(message: Message) -> bytes:
-    """Return what a message is known by; operator text may change (a date) and is left out."""
+    """Return what identifies a message: its digest, or only the role for operator text.
+
+    Operator text may change between requests (a date).
+    """
     return message.role.encode() if message.is_system else message.digest

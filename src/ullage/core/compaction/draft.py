@@ -1,7 +1,7 @@
-"""A compaction in the making: the edits so far, and the situation that they lead to.
+"""A compaction in progress: the edits so far, and the resulting situation.
 
-Strategies are run here, and what they plan is checked: one may be the caller's own. It decides
-neither their order nor when there is enough.
+This module runs strategies and checks their plans, because a strategy may be the caller's own. It
+decides neither their order nor when to stop.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class PlanDraft:
-    """A plan in the making: the situation as it will be, and the edits that lead there.
+    """A plan in progress: the future situation, and the edits that lead to it.
 
     `reserve` are tokens kept free for the block, a part of the situation's `fixed`. `said` are the
-    messages as they were, but for what a caller's strategy `rewrote`: what a block carries is found
-    in them, and `words` are theirs. `missed` are the counter tokens of the whole with rules and
-    open tasks, where these had to give way.
+    original messages, except those that a caller's strategy `rewrote`: the content of a block is
+    taken from them, and `words` are theirs. `missed` is the size of the whole in counter tokens
+    with rules and open tasks, if these had to go.
     """
 
     situation: Situation
@@ -49,7 +49,7 @@ class PlanDraft:
     rewrote: frozenset[int] = frozenset()
 
     def run(self, strategy: Strategy) -> None:
-        """Add what a strategy plans for the situation, unless it makes the whole larger."""
+        """Add the edits of a strategy, unless they make the whole larger."""
         script = self.plan(strategy, self.situation)
         was, made, steps = self.situation, self.script, list(self.steps)
         self.take(strategy.name, script)
@@ -64,14 +64,14 @@ class PlanDraft:
             self._believe(script.clears)
 
     def run_edits(self, strategy: Strategy) -> None:
-        """Add what a caller's strategy rewrites, before others look; not where it leaves out."""
+        """Add a caller's rewrites before the other strategies run; ignores plans with drops."""
         script = self.plan(strategy, self.situation)
         if script and not script.drops:
             self.take(strategy.name, script)
             self._believe(script.clears)
 
     def _believe(self, edits: Iterable[Clear]) -> None:
-        """Take what a caller's strategy wrote for what was said: it may be there to hide a text."""
+        """Use the text of a caller's strategy as if it were the original: it may hide a secret."""
         edits = [edit for edit in edits if edit.message not in self.script.drops]
         if not edits:
             return
@@ -86,9 +86,9 @@ class PlanDraft:
         self.rewrote = self.rewrote.union(edit.message for edit in edits)
 
     def plan(self, strategy: Strategy, situation: Situation) -> Script:
-        """Return what a strategy plans, nothing where it fails or plans what is unlawful.
+        """Return the script of a strategy, empty if it fails or is unlawful.
 
-        A strategy may be the caller's own: what is wrong with it is noted, and the next one runs.
+        A strategy may be the caller's own: its flaw is noted, and the next strategy runs.
         """
         try:
             script = strategy.plan(situation)
@@ -103,13 +103,13 @@ class PlanDraft:
         return Script()
 
     def note(self, strategy: Strategy, flaw: str) -> None:
-        """Keep what is wrong with a strategy, once, whatever the sizes are."""
+        """Note a strategy's flaw once, whatever the sizes in it are."""
         text = f"strategy {strategy.name} {flaw}"
         if text.partition(":")[0] not in {known.partition(":")[0] for known in self.flaws}:
             self.flaws.append(text)
 
     def take(self, name: str, script: Script) -> None:
-        """Add a strategy's edits and work out what they free, without counting anything twice."""
+        """Add a strategy's edits and update the sizes, without counting anything twice."""
         if not script:
             return
         now = self.situation
@@ -120,7 +120,7 @@ class PlanDraft:
             written, earlier = list(messages), dict(now.earlier)
             for edit in script.clears:
                 if edit.message in self.script.drops:
-                    continue  # it is left out already: the edit falls away
+                    continue  # the message is already dropped: the edit falls away
                 sizes[edit.message] += now.count(edit.text, edit.message) - self._tokens(edit)
                 sizes[edit.message] -= now.count_seen(edit.message, edit.part)
                 text, written[edit.message] = apply_clear(written[edit.message], edit)
@@ -148,32 +148,32 @@ class PlanDraft:
 
     @property
     def fits(self) -> bool:
-        """Whether the target is met."""
+        """Tell whether the target is met."""
         return self.situation.total <= self.situation.target
 
     def name_originals(self, transcript: Transcript, script: Script) -> dict[str, str]:
-        """Return what a script leaves out of a transcript, by the names that stand for it.
+        """Return the texts that a script removes from a transcript, by their names.
 
-        What was cut of a text that a caller's strategy wrote names that one.
+        A cut in a caller's rewritten text names that text, not the original.
         """
         texts = [part.text for i in self.rewrote for part in self.said[i].parts]
         written = {reference(text): text for text in texts if text}
         return written | list_originals(transcript, script, self.silent)
 
     def find_cut_task(self) -> int | None:
-        """Return where the task stands if it was shortened, None else."""
+        """Return the position of the task if it was shortened, else None."""
         task = self.situation.transcript.task()
         return task if any(edit.message == task for edit in self.script.clears) else None
 
     def list_cut_words(self) -> Iterator[RestWords]:
-        """Yield the sentences of the task that do not stand in it any more."""
+        """Yield the sentences that were cut out of the task."""
         task = self.find_cut_task()
         if task is not None:
             stands = TextPlaces(self.situation.transcript.messages[task].text)
             yield from (r for r in self.words.list_typed([task]) if not stands.has(r.text))
 
     def pin(self, positions: Iterable[int]) -> None:
-        """Leave these messages alone besides."""
+        """Add these messages to the pins."""
         pins = self.situation.pins.union(positions)
         self.situation = replace(self.situation, pins=pins)
 
@@ -183,13 +183,13 @@ class PlanDraft:
         self.situation, self.reserve = replace(self.situation, fixed=fixed), tokens
 
     def restore(self, before: PlanDraft) -> None:
-        """Take back what was planned since a copy was made."""
+        """Undo the plan back to an earlier copy."""
         self.situation, self.script, self.reserve = before.situation, before.script, before.reserve
         self.steps, self.silent = list(before.steps), set(before.silent)
         self.said, self.words, self.rewrote = before.said, before.words, before.rewrote
 
     def copy(self, share: float) -> PlanDraft:
-        """Return a draft to try on, with that share of the protected tail."""
+        """Return a copy to try on, with that share of the protected tail."""
         now = self.situation
         keep = now.keep and now.keep._replace(messages=int(now.keep.messages * share))
         situation = replace(now, tail=int(now.tail * share), keep=keep)
@@ -200,7 +200,7 @@ class PlanDraft:
 
 
 def weigh_seen(messages: Sequence[Message], meter: Meter) -> dict[tuple[int, int], dict[int, int]]:
-    """Return the tokens of what is seen in results, by the place of the result and by part."""
+    """Return the tokens of the media in results, by the place of the result and by part."""
     found: dict[tuple[int, int], dict[int, int]] = {}
     for index, message in enumerate(messages):
         for at, part in enumerate(message.parts):
@@ -214,14 +214,14 @@ def weigh_seen(messages: Sequence[Message], meter: Meter) -> dict[tuple[int, int
 
 
 def find_growth(before: int, after: int) -> str | None:
-    """Return what is wrong with edits that lead from one total to a larger one, else None."""
+    """Return a flaw if edits make the total larger, else None."""
     if after <= before:
         return None
     return f"makes the request larger: {after:,} tokens after its edits, {before:,} before"
 
 
 def find_flaw(script: object, situation: Situation) -> str | None:
-    """Return what is unlawful in a strategy's script, None where nothing is."""
+    """Return the unlawful part of a strategy's script, None if there is no flaw."""
     if not isinstance(script, Script):
         return f"returned {type(script).__name__}: a plan returns a Script"
     if script.inserts:
@@ -234,7 +234,7 @@ def find_flaw(script: object, situation: Situation) -> str | None:
 
 
 def _find_malformed(script: Script) -> str | None:
-    """Return which values of a script have the wrong type, or stand twice."""
+    """Return a flaw if values of a script have the wrong type or occur twice, else None."""
     drops: object = script.drops
     if not isinstance(drops, frozenset) or not {*map(type, drops)} <= {int}:
         return f"has drops {drops!r:.80}: give a frozenset of positions, as Script.of makes it"
@@ -286,14 +286,14 @@ def _find_bad_text(edit: Clear, kind: str) -> str | None:
 
 
 SEALED: Final = frozenset({"reasoning", "sealed", "compaction", "other"})
-"""Parts that are never written anew: reasoning and a provider's compaction are signed, and what
-the others hold is unknown."""
+"""Kinds of parts that are never rewritten: reasoning and a provider's compaction are signed, and
+the content of the others is unknown."""
 
 
 def _is_fixed(index: int, situation: Situation) -> bool:
-    """Tell whether a message must stay as it is: a pin, unless it is the task, not asked just now.
+    """Tell whether a message must stay as it is: a pin other than an older task.
 
-    A caller's own pin stays even where it is the task.
+    The task may be shortened unless it is the current request or the caller's own pin.
     """
     if index not in situation.pins:
         return False

@@ -1,7 +1,7 @@
-"""Which whole units may be left out of a situation, and the script that does it.
+"""Units that may be dropped from a situation, and the script that drops them.
 
-Pins and the protected tail stay. Nothing is counted again, so the cost grows with the number of
-messages only.
+Pins and the protected tail stay. No text is counted again, so the cost only grows with the number
+of messages.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def oldest(situation: Situation, tokens: int) -> list[Unit]:
-    """Return the oldest units that may go: as few as free that many tokens, or all of them."""
+    """Return the oldest droppable units: as few as free that many tokens, or all of them."""
     if tokens <= 0:
         return []
     units, sums = free(situation), prefix_sums(situation.sizes)
@@ -33,7 +33,7 @@ def oldest(situation: Situation, tokens: int) -> list[Unit]:
 
 
 def free(situation: Situation) -> list[Unit]:
-    """Return the units that may go, oldest first."""
+    """Return the droppable units, oldest first."""
     before = situation.units[: situation.border()]
     starts = [unit.start for unit in before]
     held = {bisect_left(starts, pin + 1) - 1 for pin in situation.pins}
@@ -41,7 +41,7 @@ def free(situation: Situation) -> list[Unit]:
 
 
 def _loose(unit: Unit, situation: Situation) -> bool:
-    """Tell whether a unit holds no pin after all: a unit that is gone leaves a gap behind it."""
+    """Tell whether a unit holds no pin after all: a dropped unit leaves a gap after it."""
     return situation.pins.isdisjoint(unit)
 
 

@@ -1,7 +1,7 @@
-"""What may be done to a transcript: an edit script, by position, and its application.
+"""Edit scripts over a transcript, by position, and how to apply them.
 
-Compaction is an edit script over the caller's own messages, never a rewrite: a message that no
-edit touches stays the same object. It knows no dialect (a codec renders), no tokens and no
+Compaction is an edit script over the caller's own messages, never a rewrite: a message that no edit
+touches stays the same object. This module knows no dialect (a codec renders), no tokens and no
 policy.
 """
 
@@ -32,9 +32,9 @@ class Drop:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Clear:
-    """Put `text` in the place of one part's text, or of one call's arguments.
+    """Replace the text of one part, or the arguments of one call, with `text`.
 
-    Exactly one of `part` and `call` is the index of what is replaced; the other is -1.
+    One of `part` and `call` is the index of the replaced text; the other is -1.
     """
 
     message: int
@@ -55,12 +55,12 @@ class Insert:
 REFERENCE: Final = re.compile(r"\bu:[0-9a-f]{16}\b")
 
 NATIVE: Final = "native"
-"""The role of an insert whose text is a whole message as JSON: a provider made it."""
+"""Role of an insert whose text is a whole message as JSON, made by a provider."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Strip:
-    """Leave the reasoning of a message out; all else of it stays."""
+    """Remove the reasoning of a message and keep the rest."""
 
     message: int
 
@@ -82,7 +82,7 @@ class Script:
 
     @classmethod
     def of(cls, edits: Iterable[Edit]) -> Script:
-        """Collect edits; what a dropped message would lose falls away, a later clear wins."""
+        """Collect edits. Drops what a dropped message would lose; the later of two clears wins."""
         drops: set[int] = set()
         strips: set[int] = set()
         clears: list[Clear] = []
@@ -112,7 +112,7 @@ class Script:
         return cls(drops, tuple(sorted(last.values())), ordered, frozenset(strips) - drops)
 
     def __or__(self, later: Script) -> Script:
-        """Return both scripts over one history as one; of two clears of one text the later wins."""
+        """Return both scripts over one history as one. The later of two clears of a text wins."""
         if not self or not later:
             return self or later
         clears, inserts = (*self.clears, *later.clears), (*self.inserts, *later.inserts)
@@ -126,7 +126,7 @@ class Script:
     def touches(self, positions: Collection[int]) -> bool:
         """Tell whether the script drops or clears one of these messages.
 
-        Reasoning is no part of what a message is known by: to leave it out is neither.
+        Removing reasoning does not count, because reasoning does not identify a message.
         """
         if not positions:
             return False
@@ -158,8 +158,8 @@ def _place(insert: Insert) -> int:
 class Edited:
     """A transcript after a script: `origin` has the old position of each message, None if new.
 
-    `parts` has the old positions of the parts that are left in a message, where some went along
-    with a cleared result.
+    `parts` has the old positions of the parts left in a message that lost some with a cleared
+    result.
     """
 
     transcript: Transcript
@@ -213,7 +213,7 @@ def apply(transcript: Transcript, script: Script, codec: Codec) -> Edited:
 def _strip(
     changed: Mapping[int, Raw], transcript: Transcript, script: Script, codec: Codec
 ) -> dict[int, Raw]:
-    """Return the changed messages, and those that a script leaves the reasoning out of."""
+    """Return the changed messages, including those whose reasoning the script removes."""
     made = dict(changed)
     for index in script.strips:
         raw = made.get(index, transcript.raws[index])
@@ -224,7 +224,7 @@ def _strip(
 
 
 def _lost_mark(transcript: Transcript, script: Script, codec: Codec) -> Any:
-    """Return the last cache mark of what is left out, None without a block to carry it."""
+    """Return the last cache mark among the dropped messages, None if no block is inserted."""
     if not script.inserts:
         return None
     gone = (codec.mark(transcript.raws[i]) for i in sorted(script.drops, reverse=True))
@@ -239,15 +239,15 @@ def _author_insert(insert: Insert, mark: Any, codec: Codec) -> Raw:
 
 
 NOBODY: Final = Message("user")
-"""Holds the place of a new message until it is read."""
+"""Placeholder for a new message until it is read."""
 
 
 def _list_remaining(
     message: Message, edited: Collection[int], *, stripped: bool
 ) -> tuple[int, ...]:
-    """Return the parts that stay when these are edited: a result takes along what is seen in it.
+    """Return the parts that stay after an edit. A cleared result also loses its media.
 
-    Reasoning goes where the message is `stripped`.
+    Reasoning goes too if the message is `stripped`.
     """
     gone = {message.parts[i].answers for i in edited if message.parts[i].kind == "result"}
     return tuple(
@@ -270,15 +270,15 @@ def apply_clear(message: Message, clear: Clear) -> tuple[str, Message]:
 
 
 def reference(text: str) -> str:
-    """Return the name by which a text that was left out can be read back: 64 bits of its hash.
+    """Return the name under which a removed text can be read back: 64 bits of its hash.
 
-    Two texts share a name with a chance below 1e-9 at 100,000 texts.
+    The chance that two of 100,000 texts share a name is below 1e-9.
     """
     return "u:" + blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def list_originals(transcript: Transcript, script: Script, silent: set[int]) -> dict[str, str]:
-    """Return what is left out, by name: texts as they were, messages as a JSON list."""
+    """Return the removed originals by name: texts as they were, messages as a JSON list."""
     texts = [apply_clear(transcript.messages[edit.message], edit)[0] for edit in script.clears]
     gone = sorted(script.drops - silent)
     if gone:
@@ -287,19 +287,19 @@ def list_originals(transcript: Transcript, script: Script, silent: set[int]) -> 
 
 
 def join_raws(transcript: Transcript, positions: Sequence[int]) -> str:
-    """Return messages as the JSON list that is kept of them."""
+    """Return the JSON list in which removed messages are kept."""
     return json_text([transcript.raws[i] for i in positions], positions[0])
 
 
 def find_references(text: str) -> frozenset[str]:
-    """Return the names of left-out texts that stand in a text."""
+    """Return the names of removed texts that occur in a text."""
     return frozenset(REFERENCE.findall(text))
 
 
 def compose(first: Script, edited: Edited, second: Script) -> Script:
-    """Return the one script over the original that does `first`, then `second` on its result.
+    """Return one script over the original that does `first`, then `second` on its result.
 
-    `edited` is what `first` made. An insert of `first` that `second` drops falls away.
+    `edited` is the result of `first`. An insert of `first` that `second` drops falls away.
     """
     edits: list[Edit] = [e for e in first.edits() if not isinstance(e, Insert)]
     earlier = iter(first.inserts)

@@ -1,8 +1,8 @@
-"""What stands in part: lines of cleared results, a long task, an answer at the end.
+"""Excerpts: lines of cleared results, a long task, an answer at the end.
 
-Of results, what later messages name comes first, then what tells most, until the target is full;
-lines stand behind the placeholders. It clears nothing, and says when the ends are shortened, not
-how.
+For results, lines that later messages name come first, then the most informative, until the target
+is full. Lines follow the placeholders. This module clears nothing. It decides when the ends are
+shortened, not how.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from ullage.core.compaction.strategy import Strategy
 
 USED: Final = 8.0
-"""What a line counts that later messages use, beside one that none does."""
+"""Factor for the worth of a line that later messages use."""
 
 MOST: Final = 400
-"""Results that are looked into, the newest first: of more, the older ones are far away."""
+"""The number of results to read, the newest first: older ones are far away."""
 
 LEAST: Final = 32
-"""Tokens of room below which no line is looked for."""
+"""With less room, in tokens, no line is searched."""
 
 GAP: Final = "\u2026"
-"""Stands in the place of lines that are left out."""
+"""The mark for lines that are left out."""
 
 
 class _Line(NamedTuple):
@@ -47,9 +47,10 @@ class _Line(NamedTuple):
 
 
 def quote_used(draft: PlanDraft, strategy: Strategy) -> None:
-    """Run a strategy that clears; put lines that later messages use behind its placeholders.
+    """Run a clearing strategy, and put lines that later messages use after its placeholders.
 
-    They take a share of the target: more is cleared for them, or left out where that is not enough.
+    The lines get a share of the target: more results are cleared for them, or lines are left out if
+    that is not enough.
     """
     share, before = int(draft.situation.target * USED_SHARE), draft.copy(1.0)
     draft.run(strategy)
@@ -67,16 +68,15 @@ def quote_used(draft: PlanDraft, strategy: Strategy) -> None:
 
 
 def shorten_ends(draft: PlanDraft) -> None:
-    """Shorten the task and an answer at the end, each where it takes too much of the target."""
+    """Shorten the task and an answer at the end, each if it takes too much of the target."""
     _shorten_task(draft)
     _shorten_answer(draft)
 
 
 def _shorten_task(draft: PlanDraft) -> None:
-    """Shorten a task that takes too much of the target, where messages have to go all the same.
+    """Shorten a task that takes too much of the target, if messages have to go anyway.
 
-    Where its shortening alone would do, the messages go and the task stays as it is, if that is
-    enough.
+    If shortening alone would meet the target, but dropping messages would too, the task stays.
     """
     before, now = draft.copy(1.0), draft.situation
     stays = now.pins.union(now.units[-1] if now.units else ())
@@ -88,7 +88,7 @@ def _shorten_task(draft: PlanDraft) -> None:
 def _choose(
     draft: PlanDraft, place: int, text: str, tokens: int, count: Callable[[str], int], mark: str
 ) -> str:
-    """Return the sentences of a message that tell most; "" where there are none."""
+    """Return the most informative sentences of a message, "" if there are too few."""
     said = draft.words.find_said([place])
     worths = {one.place: rank(one.worth, one.segment.text) for one in said}
     others = draft.words.find_others([place])
@@ -97,9 +97,9 @@ def _choose(
 
 
 def _shorten_answer(draft: PlanDraft) -> None:
-    """Shorten an answer at the end where people's words in front of it do not fit beside it.
+    """Shorten an answer at the end if people's words before it do not fit next to it.
 
-    What people said comes before what models answered, and the newest unit stays whatever is left.
+    People's words come before model answers, and the newest unit always stays.
     """
     now, cut = draft.situation, [*draft.list_cut_words()]
     if not now.units or (now.total <= now.target and not cut):
@@ -115,12 +115,12 @@ def _shorten_answer(draft: PlanDraft) -> None:
 
 
 USED_SHARE: Final = 0.06
-"""The share of the target that goes to lines of results that are used later, before all else does
-that no person wrote. By hand."""
+"""The share of the target for lines of results that are used later, before all other text that no
+person wrote. By hand."""
 
 
 def quote_results(draft: PlanDraft, room: int, *, used: bool = False) -> None:
-    """Put lines of cleared results behind their placeholders, as many as so much room holds."""
+    """Put lines of cleared results after their placeholders, as many as fit into the room."""
     if room < LEAST:
         return
     edits = [edit for edit in draft.script.clears if _is_result(draft, edit)]
@@ -145,14 +145,14 @@ def quote_results(draft: PlanDraft, room: int, *, used: bool = False) -> None:
 
 
 def _is_result(draft: PlanDraft, edit: Clear) -> bool:
-    """Tell whether an edit of ours clears a result, and no line of it is quoted yet."""
+    """Tell whether one of our edits clears a result that has no quoted line yet."""
     if edit.call >= 0 or edit.message in draft.script.drops | draft.rewrote or "\n" in edit.text:
         return False
     return draft.said[edit.message].parts[edit.part].kind == "result"
 
 
 def _list_lines(draft: PlanDraft, edits: list[Clear]) -> Iterator[_Line]:
-    """Yield the lines of the newest cleared results, each with its worth by token."""
+    """Yield the lines of the newest cleared results, each with its worth per token."""
     newest = sorted(range(len(edits)), key=lambda n: -edits[n].message)
     for number in islice(newest, MOST):
         told = set[str]()
@@ -164,7 +164,7 @@ def _list_lines(draft: PlanDraft, edits: list[Clear]) -> Iterator[_Line]:
 
 
 def _count_whole(draft: PlanDraft, edit: Clear) -> int:
-    """Return the tokens of the result that an edit clears: of that, half may come back."""
+    """Return the tokens of the result that an edit clears; half of it may come back."""
     return draft.situation.count(draft.said[edit.message].parts[edit.part].text, edit.message)
 
 
@@ -173,7 +173,7 @@ def _place(edit: Clear) -> tuple[int, int]:
 
 
 def _join(lines: Iterable[_Line]) -> str:
-    """Return lines in their order, with a mark where some between them are left out."""
+    """Return lines in their order, with a mark where lines between them are left out."""
     rows: list[str] = []
     before = -1
     for line in sorted(lines, key=lambda line: line.place):
@@ -185,7 +185,7 @@ def _join(lines: Iterable[_Line]) -> str:
 
 
 def _rewrite(draft: PlanDraft, longer: dict[Clear, Clear]) -> None:
-    """Put edits in the place of others, and work out what that takes."""
+    """Replace edits by others, and update the sizes."""
     now = draft.situation
     sizes = list(now.sizes)
     for old, new in longer.items():

@@ -1,9 +1,9 @@
-"""What is asked for again after a compaction left it out: its faults, as an operating system says.
+"""Faults of a compaction: dropped content that is requested again, as in an operating system.
 
-A fault is a call that was made before and whose result went, a reference that is recalled, a search
-that finds something, or a sentence that a person has to say again. All are read in the history; a
-run of tests that is repeated is none where it tells something else or files were changed meanwhile,
-nor is a file that was written.
+A fault is a repeated call whose result was dropped, a recalled reference, a search with a hit, or a
+sentence that a person has to repeat. All are read from the history. A repeated test run is no fault
+if its result differs or files were changed since. A call about a file that was written since is no
+fault either.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ if TYPE_CHECKING:
 FaultKind = Literal["call", "recall", "search", "said"]
 
 HABIT: Final = 2
-"""Times that a call was made before from which on it may be a habit, such as a run of tests: it is
-one if what came of it differed, or tells little."""
+"""A call made this many times may be a habit, such as a run of tests. It is one if its results
+differ, or are short."""
 
 TELLING: Final = 200
-"""Characters of a result from which on it may be worth to be kept, and no mere "ok"."""
+"""A result with this many characters may be worth keeping and is no mere "ok"."""
 
 LEAST_TERMS: Final = 5
-"""Different terms of a sentence below which saying it twice tells nothing: "yes, go on"."""
+"""Repeating a sentence with fewer different terms means nothing: "yes, go on"."""
 
 SPARED_SHARE: Final = 0.25
-"""The share of the target that what faulted may hold as if it were pinned."""
+"""The share of the target in which faulted messages are treated like pins."""
 
 SPARED_FOR: Final = 200
-"""Messages for which what faulted is kept: a compaction or two."""
+"""Faulted messages are kept for this many messages: a compaction or two."""
 
 LONGEST: Final = 4_000
-"""Characters of arguments beyond which a call is not looked for: it carries a text of its own."""
+"""A call with more characters of arguments is not compared: it carries a text of its own."""
 
 HERE: Final = "./"
-"""What may stand before a path, and names the same file."""
+"""A prefix that leaves a path the same file."""
 
 _KEY: Final = "faults"
 
 
 class AskedAgain(NamedTuple):
-    """Something that is asked for again: what, in a few words, and the message that asks for it."""
+    """Content that is requested again: its kind, a short label, and the requesting message."""
 
     kind: FaultKind
     label: str
@@ -61,7 +61,7 @@ class AskedAgain(NamedTuple):
 
 
 class _Made(NamedTuple):
-    """A call: the message it stands in, its tool, and what exactly was asked."""
+    """A call: its message, its tool, and its exact arguments as a key."""
 
     message: int
     name: str
@@ -69,7 +69,7 @@ class _Made(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """What was asked for and said in a history: calls by what they are about, sentences.
+    """The requests and words of a history: calls by subject, and people's sentences.
 
     `written` are the messages with a call that changes a file.
     """
@@ -80,9 +80,9 @@ class _Asked(NamedTuple):
 
 
 def find_faults(history: Transcript, script: Script) -> tuple[AskedAgain, ...]:
-    """Return what the newest answer, its results and the words behind it ask for again.
+    """Return the faults in the newest answer, its results and the words after it.
 
-    `script` is what was left out of the history.
+    `script` is the compaction of the history.
     """
     if not script.drops and not script.clears:
         return ()
@@ -93,7 +93,7 @@ def find_faults(history: Transcript, script: Script) -> tuple[AskedAgain, ...]:
 
 
 def find_recent_faults(history: Transcript, script: Script) -> tuple[AskedAgain, ...]:
-    """Return what was asked for again not long ago, and is still there."""
+    """Return the recent faults whose messages are still there."""
     if not script.drops and not script.clears:
         return ()
     recent = range(max(len(history) - SPARED_FOR, 0), len(history))
@@ -117,7 +117,7 @@ def _find(history: Transcript, script: Script, places: Sequence[int]) -> Iterato
 def _judge_call(
     history: Transcript, script: Script, asked: _Asked, place: int, call: Call
 ) -> AskedAgain | None:
-    """Return the fault that a call is, None where it is something new."""
+    """Return the fault of a call, None if the call is new."""
     about = _find_subject(call)
     if call.name in {RECALL, SEARCH}:
         result = _find_result(history.messages, place, call)
@@ -139,14 +139,14 @@ def _judge_call(
 
 
 def _looks_anew(call: Call, last: int, place: int, asked: _Asked) -> bool:
-    """Tell whether a command is run anew since files changed: tests, a build, a diff."""
+    """Tell whether a command runs again because files changed: tests, a build, a diff."""
     written = asked.written
     changed = bisect_left(written, place) > bisect_right(written, last)
     return changed and commands_only_look(read_arguments(call)) is False
 
 
 def _is_habit(history: Transcript, same: Sequence[_Made]) -> bool:
-    """Tell whether a call is made to see what changed: its last results differ, or tell little."""
+    """Tell whether a call only checks for changes: its last results differ, or are short."""
     if len(same) < HABIT:
         return False
     results = {_read_result(history.messages, made) for made in same[-HABIT:]}
@@ -160,7 +160,7 @@ def _read_result(messages: Sequence[Message], made: _Made) -> str:
 
 
 def _is_gone(history: Transcript, script: Script, place: int) -> bool:
-    """Tell whether a call, or a result of it, was left out."""
+    """Tell whether a call, or a result of it, was removed."""
     if place in script.drops:
         return True
     behind = range(place + 1, place + 2 + len(history.messages[place].calls))
@@ -168,7 +168,7 @@ def _is_gone(history: Transcript, script: Script, place: int) -> bool:
 
 
 def _find_result(messages: Sequence[Message], place: int, call: Call) -> tuple[int, str] | None:
-    """Return where the result of a call stands, and its text."""
+    """Return the position of the result of a call, and its text."""
     for index in range(place + 1, min(place + 2 + len(messages[place].calls), len(messages))):
         for part in messages[index].parts:
             if part.kind == "result" and part.answers == call.id:
@@ -177,7 +177,7 @@ def _find_result(messages: Sequence[Message], place: int, call: Call) -> tuple[i
 
 
 def _index(history: Transcript) -> _Asked:
-    """Return what was asked for and said in a history; what is known of its beginning is used."""
+    """Return the requests and words of a history; reuses the known beginning."""
     done, known = history.memo.get(_KEY, (0, _Asked({}, {})))
     if done < len(history):
         new = history.messages[done:]
@@ -209,7 +209,7 @@ def _find_subject(call: Call) -> str:
 
 
 def list_keys(message: Message) -> Sequence[str]:
-    """Return what each call of a message asks for (`write_key`), worked out once for each."""
+    """Return the key of each call of a message (`write_key`), computed once."""
     known: Sequence[str] | None = message.memo.get(_KEYS)
     if known is None:
         known = message.memo[_KEYS] = tuple(map(write_key, message.calls))
@@ -220,7 +220,7 @@ _KEYS: Final = "call keys"
 
 
 def write_key(call: Call) -> str:
-    """Return what a call asks for, exactly; "" for one that carries a text of its own."""
+    """Return the exact key of a call, "" for one that carries a text of its own."""
     if len(call.arguments) > LONGEST:
         return ""
     try:
@@ -231,7 +231,7 @@ def write_key(call: Call) -> str:
 
 
 def _is_told(script: Script, text: str) -> bool:
-    """Tell whether a sentence stands in the block that a script puts in."""
+    """Tell whether a sentence is in the block that a script inserts."""
     return any(_flatten(text) in _flatten(insert.text) for insert in script.inserts)
 
 
@@ -240,7 +240,7 @@ def _flatten(text: str) -> str:
 
 
 def _list_said(message: Message) -> Iterator[tuple[str, frozenset[str]]]:
-    """Yield what a person says in a message, sentence by sentence, with its terms."""
+    """Yield a person's sentences in a message, each with its terms."""
     if find_author(message) != "user":
         return
     for segment in cut_message(message):
@@ -251,7 +251,7 @@ def _list_said(message: Message) -> Iterator[tuple[str, frozenset[str]]]:
 
 
 def list_faulted(history: Transcript, faults: Iterable[AskedAgain]) -> frozenset[int]:
-    """Return the messages that bring what was asked for again: the calls, with their results."""
+    """Return the messages that bring dropped content back: the calls, with their results."""
     found: set[int] = set()
     for fault in faults:
         found.add(fault.message)
@@ -264,7 +264,7 @@ def list_faulted(history: Transcript, faults: Iterable[AskedAgain]) -> frozenset
 def spare(
     units: Sequence[Unit], sizes: Sequence[int], faulted: frozenset[int], room: int
 ) -> frozenset[int]:
-    """Return the messages of the newest units that faulted, as many as so many tokens take."""
+    """Return the messages of the newest faulted units that fit into so many tokens."""
     spared: set[int] = set()
     for unit in reversed(units):
         places = range(unit.start, unit.stop)

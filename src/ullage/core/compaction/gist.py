@@ -1,7 +1,7 @@
-"""What stays of a long task: its first and its last sentence, and those between that tell most.
+"""The gist of a long task: its first and last sentence, and the most informative between them.
 
-Sentences stand as they were written, in their order, items below their headings, with a mark where
-some are left out. It knows no sizes but those that it is told, and weighs nothing.
+Sentences stay as written and in order, with items below their headings, and a mark shows a cut.
+This module uses the given sizes and weighs nothing.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from ullage.core.messages.transcript import Message
 
 LEAST: Final = 3
-"""Sentences of a task below which its head and its tail tell no less."""
+"""With fewer sentences, the head and tail of a task carry as much."""
 
 MISSES: Final = 20
-"""Sentences that may be too large for what is left before the room counts as full."""
+"""Sentences that may be too large for the rest before the room counts as full."""
 
 
 def choose_sentences(
@@ -35,11 +35,11 @@ def choose_sentences(
     count: Callable[[str], int],
     mark: str,
 ) -> str:
-    """Return what tells most of a text of a message in at most so many tokens, "" if nothing does.
+    """Return the most informative sentences of a text in at most so many tokens, "" if none fit.
 
-    `worths` are those of the message's segments, by their number; a segment without one stays only
-    where it is the first or the last that is no quotation, and fits. `mark` stands where most is
-    left out, with `{tokens}` in it for how many are left out in all, earlier cuts among them.
+    `worths` are those of the message's segments, by number. A segment without one stays only if it
+    is the first or last that is not quoted, and fits. `mark` marks the longest cut; its `{tokens}`
+    is replaced by the number of removed tokens, including earlier cuts.
     """
     spans = _find_own(message, text)
     if len(spans) < LEAST:
@@ -69,7 +69,7 @@ def choose_sentences(
 
 
 def _merge(spans: Iterable[Span]) -> list[Span]:
-    """Return parts of a text in their order, those that overlap as one."""
+    """Return parts of a text in order; overlapping parts become one."""
     merged: list[Span] = []
     for start, stop in sorted(spans):
         if merged and start < merged[-1][1]:
@@ -80,9 +80,9 @@ def _merge(spans: Iterable[Span]) -> list[Span]:
 
 
 def _find_own(message: Message, text: str) -> dict[int, Sequence[Span]]:
-    """Return where the segments that are no quotation stand in the text, by their number.
+    """Return the places of the segments that are not quoted, by their number.
 
-    Marks of earlier cuts are none of them. Of a message of several texts nothing is found.
+    Marks of earlier cuts are excluded. A message with several texts gives an empty result.
     """
     found: dict[int, Sequence[Span]] = {}
     if sum(part.kind == "text" for part in message.parts) > 1:
@@ -98,7 +98,7 @@ def _find_own(message: Message, text: str) -> dict[int, Sequence[Span]]:
 
 
 def _write(text: str, spans: Iterable[Span], mark: str, count: Callable[[str], int]) -> str:
-    """Return these parts of a text, with the mark in the place of the longest one left out."""
+    """Return these parts of a text, with the mark at the longest cut."""
     edges = [0, *(edge for span in spans for edge in span), len(text)]
     pieces = [text[start:stop] for start, stop in pairwise(edges)]  # gaps have even numbers
     gaps = {n: piece for n, piece in enumerate(pieces) if n % 2 == 0 and _tells(piece)}
@@ -110,7 +110,7 @@ def _write(text: str, spans: Iterable[Span], mark: str, count: Callable[[str], i
 
 
 def _count_cut(gap: str) -> int:
-    """Return the tokens that earlier cuts left out, by the marks that stand in a gap."""
+    """Return the tokens removed by earlier cuts, from the marks in a gap."""
     return sum(int(mark[1].replace(",", "")) for mark in _MARK.finditer(gap))
 
 
@@ -118,5 +118,5 @@ _MARK: Final = re.compile(re.escape(CUT) + r"([\d,]{1,12}) tokens left out here"
 
 
 def _tells(gap: str) -> bool:
-    """Tell whether something stands between two parts that is more than signs and spaces."""
+    """Tell whether a gap between two parts has more than signs and spaces."""
     return any(map(str.isalnum, gap))

@@ -1,7 +1,7 @@
-"""What a new session begins with: one block that stands for a whole session, and its last messages.
+"""The beginning of a new session: one block for a whole earlier session, and its last messages.
 
-Facts are found by rule, prose is a summariser's where one is asked. What the block stands for can
-be read back by its name. It is a generator as `plan.compact` is; it begins no session.
+Facts are found by rule; prose comes from a summariser if one is given. The replaced messages can be
+read back by their name. Like `plan.compact` it is a generator; it starts no session.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
 
 LAST: Final = "Last messages:"
 EARLIER: Final = "Earlier messages:"
-"""What the last messages of a session become where the one behind it is handed over in turn."""
+"""The heading for the last messages of a session when the next session is handed over in turn."""
 
 GOAL_SHARE: Final = 12
-"""A twelfth of the room at most goes to what was asked for first."""
+"""The first request may take at most a twelfth of the room."""
 
 GOAL_MOST: Final = 4_000
-"""Characters of a goal that is carried on."""
+"""Characters of a goal that is carried over."""
 
 SHARE: Final = 3
-"""A third of the room goes to the last messages as they were; the rest is the block's."""
+"""A third of the room goes to the last messages verbatim; the rest is the block's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """The text that a new session begins with; `originals` has what it stands for, by name.
+    """The text at the beginning of a new session; `originals` has the replaced messages, by name.
 
-    They are empty where that is too long to be kept once more (`HandoverOrder.kept`).
+    `originals` is empty if they are too long to be kept again (`HandoverOrder.kept`).
 
-    `reason` says why no model wrote the summary, None where one did; `written` how it came about.
+    `reason` says why no model wrote the summary, None if one did; `written` is its record.
     """
 
     text: str
@@ -58,10 +58,10 @@ class Handover:
 
 @dataclass(frozen=True, slots=True)
 class HandoverOrder:
-    """How a session is handed over: in `tokens`, with a `summariser` of so large a `window`.
+    """The order of a handover: in `tokens`, with a `summariser` that has this `window`.
 
-    `kept` are the most characters of history that are kept beside the text, None for all: of a
-    longer one nothing is, and what it says is found in the old session.
+    `kept` is the most characters of history to keep with the text, None for all. A longer history
+    is not kept, and its content is searched in the old session.
     """
 
     tokens: int
@@ -74,7 +74,7 @@ class HandoverOrder:
 def hand_over(
     transcript: Transcript, order: HandoverOrder
 ) -> Generator[tuple[SummaryRequest, ...], Sequence[Answer | None], Handover]:
-    """Return what stands for a whole history; yields requests for a summariser."""
+    """Return the text for a whole history; yields requests for a summariser."""
     places = [i for i, message in enumerate(transcript.messages) if not message.is_system]
     said = [transcript.messages[i] for i in places]
     whole = json_text([transcript.raws[i] for i in places], places[0])
@@ -102,7 +102,7 @@ def hand_over(
 def _write(
     said: Sequence[Message], kept: Carried, order: HandoverOrder, place: tuple[int, str]
 ) -> Generator[tuple[SummaryRequest, ...], Sequence[Answer | None], Written | None]:
-    """Return the summary of a model, None where there is none to ask."""
+    """Return the summary of a model, None if there is no summariser."""
     if not order.summariser:
         return None
     tokens = block.find_prose_room(kept, place[0], order.count, place[1])
@@ -117,7 +117,7 @@ def _write(
 def _find_goal(
     said: Sequence[Message], tokens: int, count: Callable[[str], int]
 ) -> tuple[str, ...]:
-    """Return what a person asked for first in at most `tokens`; () where nobody asked."""
+    """Return a person's first request in at most `tokens`, () if nobody asked."""
     asked = (" ".join(m.text.split()) for m in said if asks(m))
     goal = shorten(next(filter(None, asked), ""), tokens, count)
     return (goal[:GOAL_MOST],) if goal else ()

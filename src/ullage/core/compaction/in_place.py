@@ -1,8 +1,8 @@
-"""Keep what people said where they said it, where a block has too little room to tell it.
+"""Keep people's words in their messages if a block has too little room for them.
 
-A block has a header and headings; in a small room these take what a few short sentences would. Then
-messages stay in their places, whole or the sentences of them that say most, and the newest. Which
-of the two says more is judged by the score that summaries are held to. It writes no block.
+A block has a header and headings. In a small room they take the space of a few short sentences.
+Then messages stay in place instead: whole, or their best sentences, and the newest ones. The score
+that summaries must pass decides which of the two keeps more. This module writes no block.
 """
 
 from __future__ import annotations
@@ -32,22 +32,21 @@ if TYPE_CHECKING:
     from ullage.core.compaction.words import Candidate
 
 SMALL: Final = 600
-"""Tokens of room up to which messages may stay in place of a block: six times its head."""
+"""Up to this many tokens of room, messages may replace a block: six times its head."""
 
 SHORT: Final = 32
-"""Tokens of a message up to which it stays whole, if it fits: its sentences need each other."""
+"""A message with at most this many tokens stays whole if it fits: its sentences belong together."""
 
 BETTER: Final = 1.1
-"""How many times what a block says messages in their places are to say: a block also tells the
-model that something was left out. By hand."""
+"""Messages in place must beat the block by this factor: a block also tells the model
+about the gap. By hand."""
 
 
 def keep_in_place(draft: PlanDraft, start: Situation, block: str) -> bool:
-    """Keep the messages that say most of people's words, if that is more than with this block.
+    """Keep the messages with most of people's words if they carry more than this block.
 
-    No rule that stands in the block, or in a message beside it, is given up for that. Sizes are
-    those at the `start`. Tell whether the plan was changed: then there is room for no more than
-    the name of what was left out.
+    No rule in the block, or in a message next to it, is given up. Sizes are those at the `start`.
+    Tell whether the plan was changed: then only the name of the dropped text has room.
     """
     units = _list_loose(draft, start)
     if not units or any(summarises(draft.said[unit.start]) for unit in units):
@@ -71,9 +70,9 @@ def keep_in_place(draft: PlanDraft, start: Situation, block: str) -> bool:
 
 
 def _list_loose(draft: PlanDraft, start: Situation) -> list[Unit]:
-    """Return the units that went or may go, in their order; none where another strategy chose.
+    """Return the units that were or may be dropped, in order; [] if another strategy chose.
 
-    What a strategy shortened is its own: such a unit stays, or stays away.
+    Excludes units that a strategy shortened: such a unit stays as it is.
     """
     by = {name for name, script in draft.steps if script.drops}
     if by != {STRATEGY.name} or draft.silent:
@@ -86,7 +85,7 @@ def _list_loose(draft: PlanDraft, start: Situation) -> list[Unit]:
 
 @dataclass(slots=True)
 class _Choice:
-    """What stays: whole messages, and sentences of others; `room` are the tokens that are left."""
+    """The messages to keep: some whole, some with chosen sentences; `room` is the tokens left."""
 
     draft: PlanDraft
     start: Situation
@@ -96,7 +95,7 @@ class _Choice:
     taken: dict[int, int] = field(default_factory=dict)
 
     def make_room(self, units: Sequence[Unit]) -> int:
-        """Return the tokens that there are for these units where no block is written."""
+        """Return the tokens for these units if no block is written."""
         draft, now = self.draft, self.draft.situation
         kept = sum(now.sizes[i] for i in chain.from_iterable(units))
         self.room = now.target - (now.total - draft.reserve - kept) - name_alone(draft)
@@ -105,8 +104,7 @@ class _Choice:
     def fill(self, units: Sequence[Unit], said: Sequence[Candidate], rules: Sequence[str]) -> None:
         """Choose sentences, rules first; then whole messages for them, and the newest units.
 
-        `rules` are sentences that rule something: one stands alone where what goes with it does not
-        fit.
+        `rules` are sentences with a rule: one may stand alone if the text around it does not fit.
         """
         alone = {unit.start for unit in units if len(unit) == 1}
         said = [line for line in said if line.message in alone]
@@ -129,12 +127,12 @@ class _Choice:
             self.room -= size
 
     def _take(self, line: Candidate) -> bool:
-        """Take a sentence beside others of its message, or the whole of it; tell if it fits."""
+        """Take a sentence of a message, or the whole message; tell whether it fits."""
         place = line.message
         if place in self.whole:
             return True
         if line.text.endswith(COLONS):
-            return False  # what it announces would be missing
+            return False  # the text that it announces would be missing
         chosen = [*self.lines.get(place, ()), line]
         size = self._measure(place, chosen)
         whole = self.start.sizes[place]
@@ -148,12 +146,12 @@ class _Choice:
         return True
 
     def _take_rule(self, line: Candidate, rules: Sequence[str]) -> bool:
-        """Take the shortest part of a line that rules something; tell whether one fits."""
+        """Take the shortest part of a line with a rule; tell whether one fits."""
         held = [rule for rule in rules if rule in line.text]
         return bool(held) and self._take(line._replace(text=min(held, key=len)))
 
     def _take_whole(self, place: int) -> bool:
-        """Take all of a message, if it fits; tell whether it does."""
+        """Take the whole message if it fits; tell whether it is taken."""
         more = self.start.sizes[place] - self.taken.get(place, 0)
         if place in self.whole or more > self.room:
             return place in self.whole
@@ -163,7 +161,7 @@ class _Choice:
         return True
 
     def _measure(self, place: int, lines: Sequence[Candidate]) -> int:
-        """Return the tokens of a message with these sentences alone; all if it is of many parts."""
+        """Return the tokens of a message with only these sentences; all if it has several parts."""
         size, parts = self.start.sizes[place], self.draft.said[place].parts
         if [part.kind for part in parts] != ["text"]:
             return size
@@ -171,7 +169,7 @@ class _Choice:
         return size - whole + self.start.count(_join(lines), place)
 
     def weigh(self, said: Sequence[Candidate]) -> float:
-        """Return the worth of what people said that stays."""
+        """Return the worth of people's words that stay."""
         return sum(line.worth for line in said if self.holds(line))
 
     def holds(self, line: Candidate) -> bool:
@@ -180,7 +178,7 @@ class _Choice:
         return line.message in self.whole or any(line.place == other.place for other in chosen)
 
     def apply(self, units: Sequence[Unit]) -> None:
-        """Leave out what does not stay, and put the rest back as it was at the start."""
+        """Drop the messages that do not stay, and restore the others as they were at the start."""
         draft, stays, known = self.draft, self.whole | self.lines.keys(), len(self.draft.steps)
         back = stays & draft.script.drops
         draft.take(STRATEGY.name, drop([unit for unit in units if unit.start not in stays]))
@@ -198,5 +196,5 @@ class _Choice:
 
 
 def _join(lines: Sequence[Candidate]) -> str:
-    """Return the sentences of one message, with a mark in front: some of it is left out."""
+    """Return the sentences of one message, after a mark that shows the cut."""
     return GAP.lstrip() + "".join(join_lines(sorted(lines, key=lambda line: line.place)))

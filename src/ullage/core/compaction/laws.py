@@ -1,8 +1,8 @@
-"""What no compaction may break: units, legal cut points, checks that prove, rules that repair.
+"""Laws of compaction: units, legal cut points, and checks that prove a result.
 
-The numbers are those of the laws on the compaction page: 1 protocol, 2 smaller, 3 fits, 4 pins,
-5 untouched; 6 (idempotent) and 7 (deterministic) are properties of the planner and are proven by
-tests. It reads `Rules` and knows no dialect, no policy and no tokenizer.
+The numbers are those of the compaction page: 1 protocol, 2 smaller, 3 fits, 4 pins, 5 untouched. 6
+(idempotent) and 7 (deterministic) are properties of the planner, proven by tests. This module reads
+`Rules` and knows no dialect, no policy and no tokenizer.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 Law = Literal["protocol", "smaller", "fits", "pins", "untouched"]
 Unit = range
-"""Positions of messages that live or die together: a response with all its results. A range is
-nothing that the garbage collector has to walk, and a long history has many units."""
+"""Positions of messages that stay or go together: a response with all its results. The garbage
+collector does not have to walk a range, and a long history has many units."""
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A law that a result breaks, where (position in the result) and how."""
+    """A law that a result breaks, with the position in the result and the details."""
 
     law: Law
     message: int | None
@@ -37,16 +37,16 @@ class Violation:
 
 
 class Survey(NamedTuple):
-    """What a history is made of: its units in order, and how it breaks law 1."""
+    """The structure of a history: its units in order, and its violations of law 1."""
 
     units: tuple[Unit, ...]
     violations: tuple[Violation, ...]
 
 
 def survey(transcript: Transcript) -> Survey:
-    """Return units and violations of a history; of a lawful one that grew, only what is new.
+    """Return units and violations of a history; reads only the part after the last lawful one.
 
-    Every border of a unit is a legal cut point. What is known is kept in the transcript's memo.
+    Every border of a unit is a legal cut point. The result is kept in the transcript's memo.
     """
     done, known = transcript.memo.get(_SURVEY, (0, ()))
     settled: tuple[Unit, ...] = known[:-1]  # the last one may have grown
@@ -68,7 +68,7 @@ def survey(transcript: Transcript) -> Survey:
 def is_lawful(transcript: Transcript) -> bool:
     """Tell whether a history breaks no law of its dialect, without a list of its units.
 
-    Of one that grew, only what is new is looked at, from the beginning of its last unit on.
+    If a lawful history grew, only the new part is read, from the start of its last unit.
     """
     done, start = transcript.memo.get(_LAWFUL, (0, 0))
     if done == len(transcript) and done:
@@ -90,10 +90,11 @@ def units(transcript: Transcript) -> tuple[Unit, ...]:
 
 
 def _find_unit_starts(transcript: Transcript, start: int) -> list[int] | None:
-    """Return where units begin from `start` on, if all is well with calls and results there.
+    """Return where units begin from `start` on, if calls and results match there.
 
-    None where something is not, or where the dialect has more to say: `protocol` then tells what
-    and `_units` where. Nearly all histories are lawful, and this is the quick way to see it.
+    Returns None if something does not match, or if the dialect needs more checks. Then `protocol`
+    finds the violations and `_units` the units. This is the fast path: nearly all histories are
+    lawful.
     """
     if transcript.rules.split_calls or transcript.rules.joins:
         return None
@@ -131,7 +132,7 @@ def _units(transcript: Transcript, start: int) -> list[Unit]:
         while stop < n and rules.joins and messages[stop].is_system:
             stop += 1
         whole = rules.loops and messages[start].role == "assistant"
-        # a person's words beside results do not end a loop: its calls would lose those results
+        # A person's words next to results do not end a loop: its calls would lose those results.
         while whole and stop < n and (messages[stop].results or not asks(messages[stop])):
             stop += 1
         found.append(Unit(start, stop))
@@ -140,7 +141,7 @@ def _units(transcript: Transcript, start: int) -> list[Unit]:
 
 
 def find_end(transcript: Transcript, start: int) -> int:
-    """Return where the response ends that begins at `start`, its results not included."""
+    """Return the end of the response that begins at `start`, without its results."""
     if transcript.rules.split_calls:
         return _response(transcript.messages, start)
     stop = start
@@ -155,10 +156,10 @@ def _responds(transcript: Transcript, index: int) -> bool:
 
 
 def _response(messages: Sequence[Message], start: int) -> int:
-    """Return where a response ends that is split over messages, its results not included.
+    """Return the end of a response that is split over messages, without its results.
 
-    Parallel calls belong together, with the reasoning before and between them, and with what was
-    said between reasoning and calls (the API refuses one without the other).
+    Parallel calls belong together, with the reasoning before and between them, and with words
+    between reasoning and calls. The API refuses one without the other.
     """
     stop = start
     calls = 0
@@ -175,9 +176,9 @@ def _response(messages: Sequence[Message], start: int) -> int:
 
 
 def _belongs(message: Message, *, speaks: bool) -> bool:
-    """Tell whether a message goes on with a response: a call, reasoning, a search of the server.
+    """Tell whether a message continues a response: a call, reasoning, a search of the server.
 
-    Words do where the assistant `speaks`: behind its reasoning, before its calls.
+    Text continues it only if the assistant `speaks`: after its reasoning, before its calls.
     """
     if message.calls or message.role != "assistant":
         return bool(message.calls)
@@ -186,19 +187,19 @@ def _belongs(message: Message, *, speaks: bool) -> bool:
 
 
 def is_thought(message: Message) -> bool:
-    """Tell whether a message is nothing but reasoning."""
+    """Tell whether a message holds only reasoning."""
     held = [part.kind for part in message.parts]
     return bool(held) and THOUGHTS.issuperset(held) and not message.calls
 
 
 SILENT: Final = frozenset({"reasoning", "sealed", "other"})
-"""Parts that say nothing of their own: what comes behind them belongs to them."""
+"""Kinds of parts without words: the message after them belongs to them."""
 
 
 def find_lone_thoughts(transcript: Transcript, start: int = 0) -> Iterator[int]:
-    """Yield the positions of reasoning that led to nothing, the last one first.
+    """Yield the positions of reasoning without an assistant message after it, the last one first.
 
-    Where responses are split over messages, the API refuses reasoning without what it led to.
+    If responses are split over messages, the API refuses reasoning without its result.
     """
     if not transcript.rules.split_calls:
         return
@@ -214,7 +215,7 @@ def find_lone_thoughts(transcript: Transcript, start: int = 0) -> Iterator[int]:
 def protocol(transcript: Transcript, start: int = 0) -> list[Violation]:
     """Check law 1: pairs, exactly one result per call, order of roles.
 
-    What stands before `start`, whole units, is known to be lawful.
+    The whole units before `start` are known to be lawful.
     """
     if _find_unit_starts(transcript, start) is not None:
         return _order(transcript, start)
@@ -223,7 +224,7 @@ def protocol(transcript: Transcript, start: int = 0) -> list[Violation]:
     detail = "reasoning without what it led to"
     found = [_make_violation(i, detail) for i in find_lone_thoughts(transcript, start)][::-1]
     waiting: dict[str, int] = {}
-    asking = False  # in a response whose calls stand in messages of their own
+    asking = False  # in a response whose calls are separate messages
     split = transcript.rules.split_calls
     for index, message in enumerate(transcript.messages[start:], start):
         calls, results = message.calls, message.results
@@ -251,7 +252,7 @@ def protocol(transcript: Transcript, start: int = 0) -> list[Violation]:
 
 
 def _turns(transcript: Transcript, start: int) -> list[Violation]:
-    """Check pairs where the message behind a response holds all its results, first in it."""
+    """Check pairs if the message after a response must hold all its results, at its start."""
     found: list[Violation] = []
     waiting: dict[str, int] = {}
     once = not transcript.rules.ordered
@@ -282,12 +283,12 @@ def _turns(transcript: Transcript, start: int) -> list[Violation]:
 
 
 def is_late(message: Message) -> bool:
-    """Tell whether a result stands behind a part that belongs to none."""
+    """Tell whether a result stands after a part that belongs to no result."""
     return count_leading(message) < len(message.results)
 
 
 def count_leading(message: Message) -> int:
-    """Return how many results stand in front of the first part that belongs to none."""
+    """Return how many results stand before the first part that belongs to no result."""
     first = takewhile(lambda part: part.answers is not None, message.parts)
     return sum(part.kind == "result" for part in first)
 
@@ -321,7 +322,7 @@ def prove(
 ) -> list[Violation]:
     """Check laws 1, 4 and 5 on the result `after` of applying `script` to `before`.
 
-    The task is pinned and may be shortened all the same, unless it is among the `verbatim` ones.
+    The task is pinned and may still be shortened, unless it is among the `verbatim` positions.
     """
     found = protocol(after.transcript)
     touched = {c.message for c in script.clears}
@@ -344,9 +345,9 @@ def prove(
 
 
 def prove_bound(before: Transcript, script: Script, after: Edited) -> list[Violation]:
-    """Check that no reasoning is left behind an edit, where it is bound to what stands before.
+    """Check that no bound reasoning stays after an edit of a message before it.
 
-    It holds for the history that a script is made for: what comes later is made behind its edits.
+    This holds for the history that a script is made for: later messages come after its edits.
     """
     needed = unbind(before, script).strips - script.strips
     detail = "reasoning comes after an edit, and is bound to the messages before it"
@@ -354,7 +355,7 @@ def prove_bound(before: Transcript, script: Script, after: Edited) -> list[Viola
 
 
 def prove_size(before: int, after: int, target: int | None, *, reached: bool) -> list[Violation]:
-    """Check laws 2 and 3 on upper edges in tokens: smaller, and at or under the target if said."""
+    """Check laws 2 and 3 on upper edges in tokens: smaller, and within the target if reached."""
     found: list[Violation] = []
     if after >= before:
         found.append(Violation("smaller", None, f"{after:,} tokens after, {before:,} before"))
@@ -370,9 +371,9 @@ def find_operator_text(messages: Sequence[Message]) -> set[int]:
 
 
 def find_fixed(transcript: Transcript) -> frozenset[int]:
-    """Return the positions that stay in every compaction: operator text, the provider's summary.
+    """Return the positions that every compaction keeps: operator text and the provider's summary.
 
-    Only the newest compaction by the provider is read, and it is signed or sealed.
+    Only the provider's newest compaction is read, and it is signed or sealed.
     """
     behind = range(transcript.count_replaced(), len(transcript))
     native = [i for i in behind if transcript.messages[i].is_compaction]

@@ -1,6 +1,6 @@
-"""Repairs of a history that arrived broken, so that it keeps the protocol of its dialect.
+"""Repair a broken history, so that it keeps the protocol of its dialect.
 
-Each repair is recorded. It reads `Rules` and knows no dialect, no policy and no tokenizer.
+Each repair is recorded. This module reads `Rules` and knows no dialect, no policy and no tokenizer.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ OPENING_TEXT: Final = "[ullage: the beginning of this conversation was not recor
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """A fault of a history that arrived, where (position as it arrived) and what was done."""
+    """A repaired fault: its kind, the position as it arrived, and the remedy."""
 
     fault: Fault
     message: int
@@ -55,7 +55,7 @@ class Repair:
 class Mended:
     """A history after repair: the caller's objects where nothing was wrong, and the record.
 
-    `origin` has the position at which each message arrived, None for one that was written.
+    `origin` has the original position of each message, None for a message that ullage wrote.
     """
 
     messages: list[Raw]
@@ -66,21 +66,23 @@ class Mended:
         return line("Mended", f"{len(self.messages):,} messages", f"{len(self.repairs):,} repairs")
 
     def map_positions(self, positions: Collection[int]) -> frozenset[int]:
-        """Return where messages that arrived at `positions` are now; left-out ones are nowhere."""
+        """Return the new positions of messages that arrived at `positions`, without lost ones."""
         if not positions:
             return frozenset()
         return frozenset(new for new, old in enumerate(self.origin) if old in positions)
 
 
 def repair(transcript: Transcript, codec: Codec) -> Mended:
-    """Repair a history by rule: what is out of place is moved, dropped or answered, with a record.
+    """Repair a history by rule: move, drop or answer misplaced messages, and record it.
 
-    An orphan result is left out; a missing result is written as an error result; of two results
-    for one call the first stays; a result behind its turn is moved to its call; a second call
-    with an id of the same response is renamed, and so is its result. Lawful messages stay the
-    same objects. Where results share messages, of a message only the results at fault go, and a
-    user message is written in front of a history that lost its first one. Reasoning that led to
-    nothing is left out where a response is split over messages.
+    - An orphan result is dropped. A missing result is written as an error result.
+    - The first of two results for one call stays.
+    - A result after its turn is moved to its call.
+    - A second call with the same id in a response is renamed, and so is its result.
+    - Reasoning without a result is dropped if responses are split over messages.
+
+    Lawful messages stay the same objects. If results share a message, only the faulty results go.
+    If the history lost its first user message, a new one is written.
     """
     if is_lawful(transcript):
         return skip_repair(transcript)
@@ -95,11 +97,11 @@ def skip_repair(transcript: Transcript) -> Mended:
 
 
 _Place = tuple[int, int]
-"""A message, and which of its calls or of its results."""
+"""A message, and the index of one of its calls or results."""
 
 
 class _Written(NamedTuple):
-    """A message of a repaired history, where it came from, and its role."""
+    """A message of a repaired history, its original position, and its role."""
 
     raw: Raw
     origin: int | None
@@ -107,10 +109,9 @@ class _Written(NamedTuple):
 
 
 class _Repairer:
-    """One pass over a history. Results are matched to the latest response that asked for them.
+    """One pass over a history. Results are matched to the latest response with their call.
 
-    `_beside` has the response that a message of results stands right behind, `_names` the call
-    ids that are new.
+    `_beside` has the response directly before a message of results, `_names` the new call ids.
     """
 
     def __init__(self, transcript: Transcript, codec: Codec) -> None:
@@ -140,7 +141,7 @@ class _Repairer:
         return Mended([w.raw for w in written], repairs, tuple(w.origin for w in written))
 
     def _survey(self) -> None:
-        """Find the responses with calls, by where they begin, and what stands behind them."""
+        """Find the responses with calls, by their start, and the result messages after them."""
         messages, index = self._transcript.messages, 0
         while index < len(messages):
             stop = find_end(self._transcript, index)
@@ -160,7 +161,7 @@ class _Repairer:
         return self._transcript.messages[call[0]].calls[call[1]].id
 
     def _rename(self) -> dict[_Place, str]:
-        """Return new ids for calls that repeat one: of their response, or of the whole history."""
+        """Return new ids for calls whose id repeats in their response, or in the whole history."""
         rules = self._transcript.rules
         taken = {call.id for message in self._transcript.messages for call in message.calls}
         seen: dict[str, int] = {}
@@ -210,7 +211,7 @@ class _Repairer:
         return {c: self._names[index, c] for c in _all(message) if (index, c) in self._names}
 
     def _own(self, index: int, message: Message) -> Raw | None:
-        """Return what stays of a message at its place; None for results: they go by their calls."""
+        """Return the message for its place, or None for results, which follow their calls."""
         if message.results:
             return None
         ids, raw = self._ids(index, message), self._transcript.raws[index]
@@ -233,8 +234,8 @@ class _Repairer:
     def _order_calls(self, response: Unit) -> list[_Place]:
         """Return the calls of a response in the order of its results.
 
-        Where each response is one message, servers' chat templates pair results by the order of
-        the calls; elsewhere results in their place keep their order, and others follow.
+        If each response is one message, servers' chat templates pair results by the order of the
+        calls. Otherwise results in place keep their order, and others follow.
         """
         rules = self._transcript.rules
 
@@ -260,7 +261,7 @@ class _Repairer:
 
 
 class _Joining(_Repairer):
-    """The same where the results of a response share one message, maybe with what a user says."""
+    """The same if the results of a response share one message, maybe with a user's words."""
 
     def __init__(self, transcript: Transcript, codec: Joiner) -> None:
         super().__init__(transcript, codec)
@@ -268,7 +269,7 @@ class _Joining(_Repairer):
         self._placed: set[int] = set()
 
     def _own(self, index: int, message: Message) -> Raw | None:
-        """Return a message without its results; None where nothing is left, or it is in place."""
+        """Return a message without its results, or None if it is empty then or already placed."""
         if index in self._placed:
             return None
         ids, raw = self._ids(index, message), self._transcript.raws[index]
@@ -276,7 +277,7 @@ class _Joining(_Repairer):
         return self._joiner.gather(raw, ()) if message.results else raw
 
     def _answers(self, response: Unit) -> list[_Written]:
-        """Return the one message with the results of a response: as it came, if it is right."""
+        """Return the one message with the results of a response, unchanged if it is correct."""
         calls, raws = self._order_calls(response), self._transcript.raws
         sources = {found[0]: None for c in calls if (found := self._matched.get(c))}
         whole = self._whole(calls, response)
@@ -299,7 +300,7 @@ class _Joining(_Repairer):
         return self._transcript.raws[found[0]], found[1], name
 
     def _whole(self, calls: list[_Place], response: Unit) -> int | None:
-        """Return the message that holds just these results, under their ids, in a lawful form."""
+        """Return the message with exactly these results, under their ids, in a lawful form."""
         found = {self._matched.get(call, (-1, 0))[0] for call in calls}
         index = found.pop()
         if found or index < 0 or not self._names.keys().isdisjoint(calls):
@@ -309,7 +310,7 @@ class _Joining(_Repairer):
         return index if right and (index == response.stop or self._bare(index)) else None
 
     def _bare(self, index: int) -> bool:
-        """Tell whether a message is a user's and holds nothing but results."""
+        """Tell whether a message is a user's and holds only results."""
         message = self._transcript.messages[index]
         return message.role == "user" and not message.calls and not asks(message)
 

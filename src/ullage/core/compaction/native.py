@@ -1,8 +1,8 @@
-"""A compaction by the provider in the place of ours: asked for, put in front, proved by the laws.
+"""A compaction by the provider instead of ours: requested, inserted, proved by the laws.
 
-What stands before the protected tail is summarised by the provider, and its answer takes the place
-of what was left out; operator text, the task, pins and, where the provider keeps them, the user's
-messages stay behind it. It calls nobody: it yields the request and is sent the answer.
+The provider summarises everything before the protected tail, and its answer replaces the dropped
+messages. Operator text, the task, pins and, if the provider keeps them, the user's messages stay
+after it. This module calls no provider: it yields the request and receives the answer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NAME: Final = "native"
 
 @dataclass(frozen=True, slots=True)
 class NativeRequest:
-    """What the provider is to compact: the first messages of a history."""
+    """The request to a provider: the first messages of a history, to be compacted."""
 
     messages: tuple[Raw, ...]
 
@@ -40,7 +40,7 @@ Asking = Generator[NativeRequest, "Raw | None", "Outcome | None"]
 def compact_natively(
     transcript: Transcript, measured: Measure, meter: Meter, codec: Codec, order: Order
 ) -> Asking:
-    """Yield what the provider is to compact; return the outcome, None where ours are to try."""
+    """Yield the provider's request; return the outcome, None if our own strategies should try."""
     start = make_situation(transcript, measured, meter, order)
     border = start.border()
     always = {i for i in (transcript.task(), transcript.request()) if i is not None}

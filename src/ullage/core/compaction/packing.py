@@ -1,7 +1,8 @@
-"""Fill a room with what is worth most of what was left out: facts, people's words, then the rest.
+"""Fill a room with the most valuable dropped content: facts, people's words, then the rest.
 
-What people wrote comes before what models answered and tools returned; in each, what tells most by
-token comes first, and what was told already is not told again. It finds no facts and no worth.
+People's words come before model answers and tool results. Within each group the text with the most
+information per token comes first, and nothing is repeated. This module finds no facts and computes
+no worth.
 """
 
 from __future__ import annotations
@@ -36,17 +37,17 @@ BESIDE: Final[Mapping[str, float]] = {
     "skills": 0.01,
     "failures": 0.06,
 }
-"""What facts that are no words may take before people's words, as shares of the room."""
+"""Shares of the room that facts other than words may take before people's words."""
 
 RULES: Final = 0.5
-"""What plain rules may take before people's other words, as a share of the room."""
+"""The share of the room that plain rules may take before people's other words."""
 
 PLAIN: Final = 3
-"""What a sentence's cues of a rule are worth from which on it is plain. Stories have two."""
+"""A sentence with at least this grade is a plain rule. Sentences of stories reach two."""
 
 
 MARGIN: Final = 1.1
-"""What people's words take in a block beside their own estimate: marks and line ends. By hand."""
+"""Size of people's words in a block relative to their estimate: marks and line ends. By hand."""
 
 HEAD: Final = 96
 """Tokens of a block before its first line: its header, its frame, and the headings."""
@@ -56,10 +57,10 @@ _ORDER: Final = attrgetter("order")
 
 
 class SaidWords(NamedTuple):
-    """What was said: people's own words, and where the others are found, if there is room.
+    """Words of a history: people's own, and functions that find other words if there is room.
 
-    `rest` are all sentences that people typed, `data` what they quoted, those of the
-    newest messages first.
+    `rest` yields all sentences that people typed. `data` yields what they quoted, from the newest
+    messages first.
     """
 
     said: tuple[Valued, ...] = ()
@@ -69,21 +70,21 @@ class SaidWords(NamedTuple):
 
 
 NOTHING: Final = Coverage("")
-"""Carries nothing: there is no prose."""
+"""Coverage without prose: it carries no text."""
 
 
 def pack(
     facts: Facts, words: SaidWords, tokens: int, count: Count, prose: Coverage = NOTHING
 ) -> Facts:
-    """Return as much of the facts and of the words as a sheet of so many tokens holds.
+    """Return as much of the facts and words as a sheet of so many tokens holds.
 
-    What the `prose` beside it carries is left out of it, but for rules and tasks.
+    Leaves out what the `prose` already carries, except rules and tasks.
     """
     return _Pack(tokens, count, prose).fill(facts, words)
 
 
 class _Pack:
-    """A room that is being filled: what is in it, and what is left of it."""
+    """A room that is being filled: the chosen lines and the tokens that are left."""
 
     def __init__(self, tokens: int, count: Count, prose: Coverage) -> None:
         self.count = count
@@ -96,15 +97,15 @@ class _Pack:
         self.in_prose: set[tuple[int, int]] = set()
 
     def fill(self, facts: Facts, words: SaidWords) -> Facts:
-        """Fill the room and return what is in it."""
+        """Fill the room and return its content."""
         works = bool(facts.files or facts.changed or facts.commands)
         for name, share in BESIDE.items():
-            if works or name != "failures":  # who only answers tells of failures of others
+            if works or name != "failures":  # without work, failures are other people's
                 self._take_newest(name, getattr(facts, name), share)
         lines = list(_list_lines(facts, words.said))
         self._take_best(filter(_lays_down, lines), RULES)
         self._take_best(line for line in lines if line.said)
-        if self.left > LEAST_LEFT:  # all that people typed, if it fits, before a word of models
+        if self.left > LEAST_LEFT:  # all that people typed, if it fits, before words of models
             self._take_rest("said", words.rest())
         if self.left > LEAST_LEFT:
             self._take_best(chain((line for line in lines if not line.said), words.others()))
@@ -117,7 +118,7 @@ class _Pack:
     def _take_rest(self, section: str, sentences: Iterable[RestWords]) -> None:
         """Take sentences in their order, as long as there is room.
 
-        What was told of the same message already is not told again, nor the very same words twice.
+        Skips words that were already taken, and words already told of the same message.
         """
         told: dict[int, str] = {}
         for line in self.chosen.values():
@@ -143,11 +144,11 @@ class _Pack:
             limit -= self._take(line, limit)
 
     def _take_best(self, lines: Iterable[Candidate], share: float = 1.0) -> None:
-        """Take lines that say something new, best first, up to a share of the room."""
+        """Take lines with new information, best first, up to a share of the room."""
         self._take_lines(sorted(lines, key=_ORDER), share)
 
     def _take_lines(self, lines: Iterable[Candidate], share: float = 1.0) -> None:
-        """Take lines that say something new, in their order, up to a share of the room."""
+        """Take lines with new information, in their order, up to a share of the room."""
         misses, limit = 0, min(self.left, int(self.tokens * share))
         for line in lines:
             if estimate(line.text) / 2 > limit:
@@ -161,7 +162,7 @@ class _Pack:
                 self.told.note(line.rare)
 
     def _take(self, line: Candidate, limit: int) -> int:
-        """Take a line if it fits into so many tokens; return what it takes."""
+        """Take a line if it fits into so many tokens; return its cost in tokens, 0 if not taken."""
         key = (line.section, line.text)
         if key in self.chosen:
             return 0
@@ -177,11 +178,11 @@ class _Pack:
         return cost
 
     def _is_left_out(self, line: Candidate) -> bool:
-        """Tell whether a line need not be told: prose or another one has it, or it gives orders."""
+        """Tell whether to skip a line: prose or another line has it, or it gives orders."""
         if (line.section, line.text) in self.chosen:
             return True
         if not line.said and line.text in self.texts:
-            return True  # a model's words among the facts, or a question in front of its answer
+            return True  # a model's words among the facts, or a question next to its answer
         if self.prose.carries(line.text, line.rare) and not is_verbatim(line):
             self.in_prose.add((line.message, line.place))
             return True
@@ -190,7 +191,7 @@ class _Pack:
         return line.section == "results" and gives_orders(line.text, used=True)
 
     def _list_placed(self) -> Iterator[Candidate]:
-        """Yield what is chosen; values, and what only tells, stand with the words around them."""
+        """Yield the chosen lines; bare values and stories move to the section of plain words."""
         for line in self.chosen.values():
             is_weak = line.section == "constraints" and line.message >= FIRST
             if is_weak and (is_plain_value(line.text) or is_telling(line.text)):
@@ -222,7 +223,7 @@ def _list_texts(text: str) -> Iterator[str]:
 
 
 def _list_lines(facts: Facts, mine: Sequence[Valued]) -> Iterator[Candidate]:
-    """Yield facts and people's words; a segment that holds a fact stands in its section."""
+    """Yield facts and people's words; a segment with a fact goes to the section of that fact."""
     told = [_encode(valued.segment.text) for valued in mine]
     ends, whole = list(accumulate(len(text) + 1 for text in told)), b"\n".join(told)
     sections: dict[int, str] = {}
@@ -245,36 +246,36 @@ def _list_lines(facts: Facts, mine: Sequence[Valued]) -> Iterator[Candidate]:
 
 
 def _encode(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")  # a quarter to search where one has an emoji
+    return text.encode("utf-8", "surrogatepass")  # four times faster to search
 
 
 def is_plain_rule(text: str) -> bool:
-    """Tell whether a sentence of a person's is a rule beyond doubt."""
+    """Tell whether a person's sentence is clearly a rule."""
     return bool(rule("prose", text)) and grade(text) >= PLAIN
 
 
 def _lays_down(line: Candidate) -> bool:
-    """Tell whether a line is a person's rule beyond doubt."""
+    """Tell whether a line is clearly a person's rule."""
     return line.section == "constraints" and line.said and is_plain_rule(line.text)
 
 
 def is_verbatim(line: Candidate) -> bool:
-    """Tell whether a line stands in the user's own words, whatever prose says: a rule, a task."""
+    """Tell whether a line stays in the user's own words even if prose has it: a rule, a task."""
     rules = line.section == "constraints" and rule("prose", line.text)
     return rules or line.section == "tasks"
 
 
 def list_said(facts: Facts, words: SaidWords) -> list[Candidate]:
-    """Return people's own words with the worth by which they are packed, facts among them."""
+    """Return people's own words, and facts among them, with their worth for packing."""
     return [line for line in _list_lines(facts, words.said) if line.said]
 
 
 def _find_stale(mine: Sequence[Valued]) -> frozenset[int]:
-    """Return the segments that a later one seems to say anew with another number.
+    """Return the segments that a later one seems to repeat with another number.
 
-    It has most of the older one's rare words and all of its names, in another message. That is no
-    proof: what is stale is worth less, and goes only where the room is small. Where more than
-    `SERIES` are alike, each is of another thing.
+    The later segment is in another message and has most of the rare words and all names of the
+    older one. This is no proof, so a stale segment is only worth less and goes if the room is
+    small. If `SERIES` or more segments are alike, each is about something else, and none is stale.
     """
     alike = list(_pair_alike(mine))
     number = Counter(chain.from_iterable(alike))
@@ -282,7 +283,7 @@ def _find_stale(mine: Sequence[Valued]) -> frozenset[int]:
 
 
 def _pair_alike(mine: Sequence[Valued]) -> Iterator[tuple[int, int]]:
-    """Yield segments, each with a later one that says most of the same with another number."""
+    """Yield each segment with a later one that says most of the same with another number."""
     numbers = [_list_numbers(v.rare) for v in mine]
     holders: dict[str, list[int]] = {}
     for place in range(len(mine) - 1, -1, -1):
@@ -301,22 +302,22 @@ def _pair_alike(mine: Sequence[Valued]) -> Iterator[tuple[int, int]]:
 
 
 def _list_numbers(rare: frozenset[str]) -> frozenset[str]:
-    """Return those of some rare words that have a digit: none of letters alone has one."""
+    """Return the rare words that contain a digit. Plain words of letters are skipped."""
     return frozenset([word for word in rare if word[0] == NAMED and any(map(str.isdigit, word))])
 
 
 def _find_rest(mine: Sequence[Valued], text: str) -> int | None:
-    """Return the segment that is what is left of a fact without turns of phrase, or None."""
+    """Return the segment that is the core of a fact without turns of phrase, or None."""
     if text.startswith(LABELS):
         return None
     return next((n for n, v in enumerate(mine) if v.segment.text in text), None)
 
 
 EMPTY: Final = 0.5
-"""The share of the room that may stay empty before data is told that nobody took up."""
+"""If more than this share of the room is empty, quoted data that nobody used may fill it."""
 
 LEAST_LEFT: Final = 16
-"""Tokens below which no other words are looked for: not one line of them would stand."""
+"""Below this many tokens no other words are tried: not one line would fit."""
 
 CUES: Final[Mapping[str, float]] = {
     "constraints": 1.2,
@@ -324,26 +325,26 @@ CUES: Final[Mapping[str, float]] = {
     "decisions": 1.1,
     "identifiers": 1.1,
 }
-"""What a cue adds to the worth of a sentence: the words of rules, tasks, decisions, values."""
+"""Factors for the worth of sentences with cues: rules, tasks, decisions, values."""
 
 RESAID: Final = 0.6
-"""The share of its rare words that a later segment with another number has of one that is stale."""
+"""The share of its rare words that a stale segment shares with the later one."""
 
 SERIES: Final = 3
-"""Segments that are alike and make a series: a value is seldom changed so often."""
+"""This many similar segments make a series: a value seldom changes so often."""
 
 STALE: Final = 0.1
-"""The worth of what a later segment seems to say anew, beside what none does."""
+"""The worth of a stale segment, as a share of its normal worth."""
 
 UNFOUND: Final = 0.3
-"""The worth of a token of a fact whose sentence is not at hand."""
+"""The worth of a token of a fact whose sentence is not at hand, as a share."""
 
 MISSES: Final = 60
-"""Segments that may be too large for what is left before the room counts as full."""
+"""Segments that may be too large for the rest before the room counts as full."""
 
 
 def join_lines(lines: Iterable[Candidate]) -> Iterator[str]:
-    """Yield one line for each message: its segments in order, with a mark where some are gone."""
+    """Yield one line per message: its segments in order, with a mark if some are missing."""
     text, before = "", Candidate("", "", 0.0, said=False, message=-1, place=-1)
     for line in lines:
         if text and line.message == before.message:

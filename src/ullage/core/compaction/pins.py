@@ -1,6 +1,6 @@
-"""Messages that the caller pins: they stay as they are, or the call fails and says why.
+"""Pinned messages of the caller: they stay as they are, or the call fails with a reason.
 
-It reads positions and words errors; what a pin does to a plan is the strategies' business.
+This module reads positions and words errors; strategies apply the pins to a plan.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def read_pins(pins: Any, size: int) -> frozenset[int]:
-    """Return pins as positions in a list of `size` messages; a pin given twice is one.
+    """Return pins as positions in a list of `size` messages, without duplicates.
 
-    Raises ConfigurationError for anything but positions from 0 on: -1 would name another message
-    with every turn.
+    Raises ConfigurationError for anything except positions from 0 on: -1 would name another message
+    in every turn.
     """
     if type(pins) is frozenset and not pins:
         return pins
@@ -51,5 +51,5 @@ def check_mended(pins: Collection[int], mended: Mended, messages: Sequence[Any])
 
 
 def list_sizes(sizes: Mapping[int, int]) -> str:
-    """Say what pinned messages take: `0 (5,000 tokens), 3 (12 tokens)`."""
+    """Return the sizes of pinned messages in words: `0 (5,000 tokens), 3 (12 tokens)`."""
     return ", ".join(f"{pin} ({tokens:,} tokens)" for pin, tokens in sorted(sizes.items()))

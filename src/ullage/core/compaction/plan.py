@@ -1,9 +1,9 @@
 """Make a transcript smaller without breaking it: plan, edit, check, in one pass.
 
-`compact` orders the strategies, lowers the protected tail until the target fits, puts one block in
-the place of what was left out, applies the one script that results and proves the laws on it. It
-is a generator: where a summary is wanted it yields requests for a summariser and is sent the
-answers, None for one that failed. It calls no model and knows no dialect.
+`compact` orders the strategies, lowers the protected tail until the target fits, replaces dropped
+messages with one block, applies the resulting script and proves the laws on the result. It is a
+generator: if a summary is wanted, it yields requests for a summariser and receives the answers,
+None for a failed one. It calls no model and knows no dialect.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ Asking = Generator[tuple["SummaryRequest", ...], "Sequence[Answer | None]", "Out
 
 
 BLOCKS: Final = (1.0, 0.5, 0.25, 0.0)
-"""Shares of the block that are tried in turn once no tail is left."""
+"""Shares of the block that are tried in turn after all tails have been tried."""
 
 
 class PaidProse(NamedTuple):
-    """A summary that was asked for already, and the tokens of the block that it was made for."""
+    """A summary that was already paid for, and the tokens of the block that it was made for."""
 
     written: Written
     block: int
@@ -77,20 +77,20 @@ class PaidProse(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a compaction shall do. `target` and `tail` are in the model's tokens.
+    """The task of a compaction. `target` and `tail` are in the model's tokens.
 
-    `first` are strategies that run once, before all others; without `strategies` nothing else is
-    touched, and the target is of a count without the server's word. `pins` are positions in the
-    transcript that stay besides what always stays (operator text, the task, the current request).
-    `faulted` are those that were asked for again: they stay within a share of the target.
-    `keep` bounds the tail in messages, `carry` is the share of the target that a block may take,
-    `traits` are those of tools (see `Situation`). With a `summariser` summaries are asked for, in
-    requests of at most `window` tokens. `named` gives what is left out a name by which a store has
-    it. With `tries` a task that nobody answered, before a newer request, may go where nothing else
-    fits. What is `paid` stands in the place of a summary: none is asked for again. Up to `most`
-    tokens the target rises where rules and open tasks would have to go; 0 if it is the last word.
-    `aside` are facts that the block in force had no room for: they come back where there is some.
-    Of a request `beyond` its window the block in force is cut, too, whatever the target.
+    `first` are strategies that run once, before all others. Without `strategies` nothing else is
+    edited, and the comparison with the target ignores the server's own count. `pins` are positions
+    that stay in addition to operator text, the task and the current request. `faulted` are
+    positions that were asked for again: they stay, within a share of the target. `keep` bounds the
+    tail in messages, `carry` is the share of the target for a block, `traits` are those of tools
+    (see `Situation`). With a `summariser` the plan asks for summaries, in requests of at most
+    `window` tokens. `named` gives dropped text the name under which a store keeps it. With `tries`
+    an unanswered task before a newer request may go if nothing else fits. `paid` is used as the
+    summary instead of a new one. The target may rise up to `most` tokens to save rules and open
+    tasks; 0 forbids it. `aside` are facts that did not fit into the block in force: they return if
+    there is room. If the request is `beyond` its window, the block in force may be cut even if the
+    target is missed.
     """
 
     target: int
@@ -113,17 +113,17 @@ class Order:
 
     @property
     def runs(self) -> tuple[Strategy, ...]:
-        """The strategies themselves."""
+        """The strategies as objects."""
         return tuple(map(strategies.find, self.strategies))
 
 
 BLOCK: Final = "block"
-"""What is edited by no strategy goes with the block that replaces the dropped messages."""
+"""The name for edits by no strategy: they come with the block."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What becomes of one message: its upper edge before and after in tokens, None if it goes."""
+    """One edited message: its upper edge before and after in tokens; `after` is None if it goes."""
 
     position: int
     message: Message
@@ -134,12 +134,12 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a compaction: the script and what it made, or the reason why nothing changed.
+    """The result of a compaction: the script and its effect, or the reason why nothing changed.
 
-    `reached` tells whether the upper edge is at or under the `target`. `violations` are laws that
-    the planned result would have broken: then nothing was changed. `block` is the text that stands
-    for what was left out, `carried` what is in it, `written` how its prose came about. `originals`
-    has what was left out, by name.
+    `reached` tells whether the upper edge is at or below the `target`. `violations` are laws that
+    the planned result would break; then nothing is changed. `block` is the text that replaces the
+    dropped messages, `carried` its content, `written` the record of its prose. `originals` has the
+    dropped texts by name.
     """
 
     edited: Edited
@@ -156,11 +156,11 @@ class Outcome:
     written: Written | None = None
     originals: Mapping[str, str] = field(default_factory=dict)
     flaws: tuple[str, ...] = ()
-    """What was wrong with strategies that took no part."""
+    """Flaws of strategies that were left out for them."""
     steps: tuple[tuple[str, Script], ...] = ()
-    """The strategies that took part, in order, and what each of them edited."""
+    """The strategies that took part, in order, and the edits of each."""
     was: Transcript | None = None
-    """What was compacted."""
+    """The transcript before the compaction."""
     edges: tuple[Sequence[int], Sequence[int]] = ((), ())
     """The upper edge of each message before and after, in counter tokens."""
     room: int = 0
@@ -175,11 +175,11 @@ class Outcome:
 
     @property
     def changed(self) -> bool:
-        """Whether anything was edited."""
+        """Tell whether anything was edited."""
         return bool(self.script)
 
     def changes(self) -> Iterator[Change]:
-        """Yield what became of each message that is edited, by position."""
+        """Yield the change of each edited message, by position."""
         if self.was is None:
             return
         before, after = self.edges
@@ -199,13 +199,13 @@ def compact(
 ) -> Asking:
     """Compact a lawful transcript. Yields requests for a summariser; returns the Outcome.
 
-    Never raises for what cannot be done: the outcome says so. The result is the smallest lawful
-    one where the target cannot be reached.
+    Never raises if compaction is impossible: the outcome says so. If the target cannot be reached,
+    the result is the smallest lawful one.
     """
     before = measured.count()
     same = Edited(transcript, tuple(range(len(transcript))))
     unchanged = Outcome(same, Script(), before, before, reached=True, target=order.target)
-    like = replace(measured, anchor=None).count()  # what comes of it has no report to stand on
+    like = replace(measured, anchor=None).count()  # a compacted prompt has no server report
     always = any(strategy.always for strategy in order.first)
     if not always and (before if order.strategies else like).high <= order.target:
         return replace(unchanged, reason="nothing_to_compact")
@@ -256,7 +256,7 @@ def compact(
 def _rise_for_rules(
     transcript: Transcript, measured: Measure, meter: Meter, order: Order, words: WordStore
 ) -> tuple[Order, Situation, PlanDraft]:
-    """Return the plan for an order, or for one of a higher target where that saves the rules."""
+    """Return the plan for an order, or for a higher target if that saves the rules."""
     start, draft = _start_plan(transcript, measured, meter, order, words)
     if risen := find_risen(draft, measured, order.target, order.most):
         higher = replace(order, target=risen)
@@ -269,14 +269,14 @@ def _rise_for_rules(
 def _start_plan(
     transcript: Transcript, measured: Measure, meter: Meter, order: Order, words: WordStore
 ) -> tuple[Situation, PlanDraft]:
-    """Return the situation and the plan for it; `words` are those of the transcript."""
+    """Return the situation and its plan; `words` are those of the transcript."""
     start = make_situation(transcript, measured, meter, order)
     draft = _make_draft(start, meter, order, words)
     if order.faulted and not draft.fits:
         start = make_situation(transcript, measured, meter, replace(order, faulted=frozenset()))
         draft = _make_draft(start, meter, order, words)
     if order.tries and not draft.fits and not transcript.has_answer():
-        # nothing was answered yet: what was asked first is an older try of the request
+        # No request was answered yet: the task is an older try of the current request.
         older = {transcript.task()} - {transcript.request(), *order.pins}
         start = replace(start, pins=start.pins - older)
         draft = _make_draft(start, meter, order, words)
@@ -296,7 +296,7 @@ def _make_draft(start: Situation, meter: Meter, order: Order, words: WordStore) 
 
 
 def _drop_replaced(draft: PlanDraft) -> None:
-    """Leave out what the provider's own compaction stands for: it is free, and no block is due."""
+    """Drop what the provider's own compaction already replaced. It is free and needs no block."""
     situation = draft.situation
     if not situation.transcript.count_replaced():
         return
@@ -308,13 +308,13 @@ def _drop_replaced(draft: PlanDraft) -> None:
 
 
 REPLACED: Final = "replaced"
-"""What the provider reads no more goes by no strategy."""
+"""The name for drops of messages that the provider no longer reads."""
 
 
 def make_situation(
     transcript: Transcript, measured: Measure, meter: Meter, order: Order
 ) -> Situation:
-    """Return what strategies plan on: sizes, what must stay, and the target."""
+    """Return the input for strategies: sizes, what must stay, and the target."""
     always = [i for i in (transcript.task(), transcript.request()) if i is not None]
     target = measured.ceiling(order.target)
     block = min(int(target * min(order.carry, SUMMARY_SHARE)), SUMMARY_MOST)
@@ -340,14 +340,14 @@ def make_situation(
 
 
 SUMMARY_SHARE: Final = 0.25
-"""The share of the target that a block with a model's summary takes at most."""
+"""The largest share of the target for a block with a model's summary."""
 
 SUMMARY_MOST: Final = 6_000
-"""Tokens of the largest block with a model's summary: 2,000 of prose, and the facts beside it."""
+"""Tokens of the largest block with a model's summary: 2,000 of prose, plus the facts."""
 
 
 def _plan_draft(draft: PlanDraft, order: Order) -> PlanDraft:
-    """Return the plan for what is said."""
+    """Return the plan for the messages."""
     draft.take("excerpt", excerpt.shorten_newest(draft.situation))
     for strategy in order.runs:
         if strategy.prose and _is_wanted(order):
@@ -358,18 +358,18 @@ def _plan_draft(draft: PlanDraft, order: Order) -> PlanDraft:
 def _is_wanted(order: Order) -> bool:
     """Tell whether a strategy that wants a summary is to run.
 
-    Where nobody writes one, others that leave messages out fill the target better: they keep what
-    fits of a step, and such a strategy keeps steps whole or not at all.
+    If there is no summariser, other dropping strategies fill the target better: they can keep parts
+    of a step, and a summary strategy keeps or drops whole steps.
     """
     others = any(each.drops and not each.silent and not each.prose for each in order.runs)
     return order.summariser or order.paid is not None or not others
 
 
 def _make_way(draft: PlanDraft, strategy: Strategy, order: Order) -> None:
-    """Leave out what a summary shall stand for; the block has room for people's words besides.
+    """Drop the messages that a summary will replace. The block also gets room for people's words.
 
-    Where that would not pay, or the target is out of reach with it, the block has the room of prose
-    and facts alone.
+    If the wide block would not pay, or the target is out of reach with it, the block gets the room
+    of prose and facts only.
     """
     now = draft.situation
     stays = now.pins.union(now.units[-1]) if now.units else now.pins
@@ -387,7 +387,7 @@ def _make_way(draft: PlanDraft, strategy: Strategy, order: Order) -> None:
 
 
 def _find_most(draft: PlanDraft, order: Order) -> int:
-    """Return the tokens that the block may take at most."""
+    """Return the most tokens that the block may take."""
     if draft.reserve or order.paid is not None:
         return draft.situation.block
     return int(draft.situation.target * order.carry)
@@ -396,10 +396,10 @@ def _find_most(draft: PlanDraft, order: Order) -> int:
 def _write_prose(
     draft: PlanDraft, start: Situation, order: Order
 ) -> Generator[tuple[SummaryRequest, ...], Sequence[Answer | None], Written | None]:
-    """Return what a summariser made of all that goes; None where none is asked.
+    """Return the summary of all dropped messages, None if no summariser is asked.
 
-    It is asked when the plan is settled, and only where the block has room for what it may say:
-    nothing that was paid for is thrown away.
+    The request is made after the plan is settled, and only if the block has room for the answer, so
+    no paid answer is thrown away.
     """
     if not order.summariser or not _is_summarised(draft, order):
         return None
@@ -409,7 +409,7 @@ def _write_prose(
     kept = _gather(draft, gone)
     room = draft.reserve - text_size("", draft.meter) - (SPREAD if order.named else 0)
     tokens = carried.find_prose_room(kept, room, start.count, NAMED if order.named else "")
-    tokens = min(tokens, start.block // 2)  # more room is people's words'
+    tokens = min(tokens, start.block // 2)  # the rest is for people's words
     if not draft.fits or tokens < LEAST_PROSE:
         return summary.make_unasked("no_room")
     messages = [draft.said[i] for i in gone]
@@ -418,7 +418,7 @@ def _write_prose(
 
 
 def _gather(draft: PlanDraft, gone: Sequence[int]) -> Carried:
-    """Return what outlives the messages that go, without what later ones have overtaken."""
+    """Return what the dropped messages leave behind, without facts that later messages replace."""
     messages, dropped = draft.said, draft.script.drops
     later = [messages[i] for i in range(gone[0], len(messages)) if i not in dropped]
     return gather_gone(draft, gone, later)
@@ -427,8 +427,8 @@ def _gather(draft: PlanDraft, gone: Sequence[int]) -> Carried:
 def _settle(draft: PlanDraft, order: Order, most: int) -> PlanDraft:
     """Run the deterministic strategies with ever smaller tails until the target is met.
 
-    Then the newest results and the task are shortened, and last of all the block gives way; where
-    even that is not enough, one with the rules and the open tasks stays.
+    If that is not enough, shorten the newest results and the task, then shrink the block. If even
+    that is not enough, a block with the rules and open tasks stays.
     """
     untold: PlanDraft | None = None
     for tail in TAILS:
@@ -437,7 +437,7 @@ def _settle(draft: PlanDraft, order: Order, most: int) -> PlanDraft:
             reopen_newest(trial, draft)
             return trial
         untold = trial if trial.fits and untold is None else untold
-    if untold is not None:  # nothing could go, so no block tells what is cut out of the task
+    if untold is not None:  # nothing can go, so no block reports cuts in the task
         return untold
     least, rules = draft, count_reserve(draft.copy(0.0), most, carried.rules)
     rules = min(rules + carried.NOTICE, most) if rules else 0
@@ -456,7 +456,7 @@ def _settle(draft: PlanDraft, order: Order, most: int) -> PlanDraft:
 def _try_strategies(
     draft: PlanDraft, order: Order, tail: float, reserve: int, *, last: bool
 ) -> PlanDraft:
-    """Return what the strategies make of a draft with that share of its tail."""
+    """Return the draft after the strategies, with this share of its tail."""
     trial = draft.copy(tail)
     trial.hold(min(trial.reserve, reserve))
     for strategy in order.runs:
@@ -466,9 +466,9 @@ def _try_strategies(
             shorten_ends(trial)
         if strategy.drops and not trial.reserve:
             trial.hold(count_reserve(trial, split_room(trial, reserve)))
-            if not trial.reserve:  # no block will be written: one that is there goes on as it is
+            if not trial.reserve:  # no new block will be written, so an existing one stays
                 trial.pin(_blocks(trial.situation.transcript))
-        if strategy.drops or last:  # what misses the target is as small as it can be
+        if strategy.drops or last:  # if the target is missed, the result is as small as possible
             trial.run(strategy)
             drop_for_block(trial, strategy)
         else:
@@ -489,10 +489,10 @@ _Fitted = tuple[Script, Carried | None, "Written | None"]
 def _fit_block(
     draft: PlanDraft, start: Situation, order: Order, written: Written | None
 ) -> _Fitted:
-    """Return the insert of the block, what it holds, and the summary as it stands in it.
+    """Return the insert of the block, its content, and the summary as it stands in it.
 
-    Messages fill what a block without a summary leaves, or take its place in a small room; then
-    lines of cleared results do.
+    Messages fill the room that a block without a summary leaves, or replace the block if the room
+    is small. Lines of cleared results fill the rest.
     """
     fitted = _block(draft, start, order, written)
     told = written is not None and written.prose is not None
@@ -507,13 +507,13 @@ def _fit_block(
 
 
 def _get_text(fitted: _Fitted) -> str:
-    """Return the text of a block, "" where none is written."""
+    """Return the text of a block, "" if nothing is inserted."""
     insert = fitted[0].inserts
     return insert[0].text if insert else ""
 
 
 def _block(draft: PlanDraft, start: Situation, order: Order, written: Written | None) -> _Fitted:
-    """Return the insert of the block, into the room that was kept for it, and what it holds."""
+    """Return the insert of the block, within its reserved room, and its content."""
     gone = sorted(draft.script.drops - draft.silent)
     if not gone or not draft.reserve:
         return Script(), None, written
@@ -543,12 +543,12 @@ def _block(draft: PlanDraft, start: Situation, order: Order, written: Written | 
 
 
 def _is_summarised(draft: PlanDraft, order: Order) -> bool:
-    """Tell whether a strategy took part that wants a summary, and none by a model came of it."""
+    """Tell whether a strategy that wants a summary took part."""
     return any(strategy.prose and strategy.name in draft.names for strategy in order.runs)
 
 
 def _fallback(draft: PlanDraft, order: Order, written: Written | None) -> str | None:
-    """Return why a summary was written by rule, None where it was not."""
+    """Return why a summary was written by rule, None if it was not."""
     if written is not None:
         return written.flaw if written.prose is None else None
     wanted = order.strategies and any(strategy.prose for strategy in order.runs)
@@ -558,9 +558,9 @@ def _fallback(draft: PlanDraft, order: Order, written: Written | None) -> str | 
 def make_checkpoint(
     history: Transcript, script: Script, outcome: Outcome, **facts: Any
 ) -> Checkpoint:
-    """Return the record of an outcome: `script` does the whole of it over `history`.
+    """Return the record of an outcome: `script` is its whole effect on `history`.
 
-    `facts` are the fields that say why, for whom and under which policy.
+    `facts` are fields such as the trigger, the scope and the policy.
     """
     hashes, count, written = chain(history), script.reach(), outcome.written
     touched = [*script.drops, *(c.message for c in script.clears)]
@@ -589,7 +589,7 @@ def make_checkpoint(
 
 
 def _count_untouched(outcome: Outcome) -> int:
-    """Return the model's tokens in front of the first edit."""
+    """Return the model's tokens before the first edit."""
     measure = outcome.after.measured
     if measure is None:
         return 0

@@ -1,4 +1,4 @@
-"""What to do at which pressure: a policy is a plain value, with presets.
+"""The policy: which strategies run at which pressure. A plain value, with presets.
 
 It names strategies and does not load them; `core.compaction.plan` runs them.
 """
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from ullage.core.tokens.window import Window
 
 CARRY_SHARE: Final = 0.95
-"""Share of the target that the block of facts, words and summary may take at most."""
+"""The largest share of the target for the block of facts, words and summary."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """From the pressure `at`, bring the prompt to `target` with these strategies.
+    """A step of a policy: from pressure `at`, bring the prompt to `target` with these strategies.
 
-    Both are shares of the input bound, compared with the upper edge of the count. A strategy is
-    the name of one of the package's (`strategies.FILES`), or a `Strategy` of your own.
+    Both are shares of the input bound, compared with the upper edge of the count. A strategy is a
+    name from the package (`strategies.FILES`) or your own `Strategy`.
     """
 
     at: float
@@ -56,7 +56,7 @@ class Rung:
 
     @property
     def summarises(self) -> bool:
-        """Whether one of its strategies wants a summary."""
+        """Tell whether one of its strategies wants a summary."""
         return any(strategies.wants_prose(strategy) for strategy in self.strategies)
 
 
@@ -76,32 +76,32 @@ def _is_bound(value: object) -> bool:
 
 
 def _find_tokens(bound: float, hard: int) -> int:
-    """Return the tokens of a bound that is a share of the window, or tokens."""
+    """Return a bound in tokens: it is given as a share of the window or in tokens."""
     return max(int(bound * hard), 1) if bound <= 1 else int(bound)
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a guard does as the window fills.
+    """The rules for a guard when the window fills.
 
-    `rungs` act from their pressure on, the highest that applies first. `tail_tokens` and
-    `tail_share` bound what strategies leave alone at the end: the smaller of the two, lowered
-    until the target fits. `min_output` is how low `max_tokens` may be clamped, in tokens; None
-    takes min(1,024, an eighth of the window). `version` names the policy in checkpoints.
+    The highest rung that the pressure reaches applies. `tail_tokens` and `tail_share` limit the end
+    of the conversation that strategies leave alone: the smaller of the two, lowered until the
+    target fits. `min_output` is the lowest value, in tokens, to which `max_tokens` may be clamped;
+    `None` means min(1,024, an eighth of the window). `version` names the policy in checkpoints.
 
-    `keep_last` bounds the tail in messages besides, widened to whole units. `carry_share` is the
-    share of the target that the block of carried facts and summary may take, 0 for no block.
-    `results` says of tools, by name, whether their results can be had again ("again", which is
-    taken of all others), only once, or each tell the state. `recovery_tails` are the messages
-    that the recoveries of a turn leave alone, one after the other. `background` lets an async guard
-    begin a summary at the rung below the one that wants it. `new_session` has an agent go on in a
-    new session, linked to the old one, once a turn ended at the pressure of the highest rung.
+    `keep_last` also limits the tail, in messages, widened to whole units. `carry_share` is the
+    share of the target for the block of carried facts and summary; 0 means no block. `results` says
+    for each tool, by name, whether its results can be fetched again ("again", the default), only
+    once, or each tell the state. `recovery_tails` are the messages that successive recoveries of a
+    turn leave alone. `background` lets an async guard begin a summary one rung early. `new_session`
+    makes an agent continue in a new, linked session after a turn ends at the pressure of the
+    highest rung.
 
-    Thresholds and rungs work on the lowest of three bounds: the window; `effective`, up to which
-    answers are good; `economic`, beyond which carrying costs more than compacting. Both are a share
-    of the window, up to 1, or tokens; `economic="prices"` takes the size from which the model's
-    price rises. What is refused is refused by the window alone. With `client_compacts` a proxy
-    compacts nothing, and answers at the lowest bound as the client's provider would.
+    Thresholds and rungs use the lowest of three bounds: the window; `effective`, up to which
+    answers are good; `economic`, above which carrying costs more than compacting. Both are a share
+    of the window, up to 1, or tokens; `economic="prices"` takes the size at which the model's price
+    rises. Only the window itself refuses requests. With `client_compacts` a proxy compacts nothing:
+    at the lowest bound it answers as the client's provider would.
     """
 
     name: str = "ladder"
@@ -151,7 +151,7 @@ class Policy:
                 )
 
     def spare(self) -> Policy:
-        """Return a policy that compacts only what does not fit: for who took a compaction back."""
+        """Return a policy that compacts only if the prompt does not fit: for use after an undo."""
         if not self.rungs:
             return self
         highest = max(self.rungs, key=lambda rung: rung.at)
@@ -174,9 +174,9 @@ class Policy:
 
     @classmethod
     def auto_summary(cls, *, new_session: bool = False) -> Policy:
-        """Warn at 85 %, summarise at 95 %; no advisory tier of its own.
+        """Warn at 85 %, summarise at 95 %; there is no advisory tier.
 
-        With `new_session` an agent goes on in a new session that begins with the summary.
+        With `new_session` an agent continues in a new session that begins with the summary.
         """
         return cls(
             name="auto_summary",
@@ -187,16 +187,16 @@ class Policy:
 
     @classmethod
     def off(cls) -> Policy:
-        """Gauge and check only: nothing is ever changed."""
+        """Gauge and check only: never change anything."""
         return cls(name="off")
 
     @classmethod
     def client(cls) -> Policy:
-        """Have a proxy's clients compact: it tells them in time, in their provider's words."""
+        """Let a proxy's clients compact: it warns them in time, in their provider's words."""
         return cls(name="client", client_compacts=True)
 
     def narrow(self, window: Window, prices: Sequence[Price] = ()) -> Window:
-        """Return the window with the lowest bound under it that this policy knows, if any."""
+        """Return the window with the lowest bound below it that this policy knows, if any."""
         hard = window.input_tokens
         if hard is None or (self.effective is None and self.economic is None):
             return window
@@ -217,7 +217,7 @@ class Policy:
 
     @classmethod
     def from_name(cls, name: str) -> Policy:
-        """Return a preset by its name; raises ConfigurationError for another name."""
+        """Return a preset by its name; raises ConfigurationError for an unknown name."""
         if name in known_policies():
             preset: Policy = getattr(cls, name)()
             return preset
@@ -229,7 +229,7 @@ class Policy:
 
     @classmethod
     def read(cls, value: Policy | str) -> Policy:
-        """Return a policy as it is, or the preset of this name; raises ConfigurationError."""
+        """Return the given policy, or the preset of this name; raises ConfigurationError."""
         if isinstance(value, str):
             return cls.from_name(value)
         if isinstance(value, Policy):

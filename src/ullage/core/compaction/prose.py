@@ -1,6 +1,6 @@
-"""What a summariser is to do for a block, and what became of what it wrote.
+"""The summariser's job for a block, and the use of its answer.
 
-It plans no drops, writes no block and asks no model.
+This module plans no drops, writes no block and asks no model.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ullage.core.summary.request import Written
 
 LEAST_PROSE: Final = 32
-"""Tokens of prose below which none is asked for: not even a line would stand."""
+"""With less room, in tokens, no summary is requested: not even a line would fit."""
 
 
 def make_job(
@@ -37,9 +37,9 @@ def make_job(
     window: int | None,
     count: Callable[[str], int],
 ) -> Job:
-    """Return what a summariser is to do with messages that go; former blocks are not summarised.
+    """Return the summariser's job for dropped messages; earlier blocks are not summarised.
 
-    `kept` is what outlives the messages, which stand at `places` in the numbering of its words.
+    `kept` is the content to keep of the messages; `places` are their numbers in its words.
     """
     said = [n for n, message in enumerate(messages) if not summarises(message)]
     return Job(
@@ -54,10 +54,10 @@ def make_job(
 
 
 def _list_salient(kept: Carried, order: dict[int, int]) -> tuple[Salient, ...]:
-    """Return the sentences of people and models in these messages, by their worth.
+    """Return the sentences of people and models in these messages, with their worth.
 
-    Rules and tasks are none of them: they stand in the block word for word. Neither is what tools
-    returned and people pasted: it is data, and may ask to be kept.
+    Rules and tasks are excluded, because the block has them word for word. Tool results and pasted
+    text are excluded too: they are data, and may ask to be kept.
     """
     said = [x for x in list_said(kept.facts, kept.words) if not is_verbatim(x)]
     mine = (("user", x.message, x.place, x.text, x.worth, x.rare) for x in said)
@@ -74,9 +74,9 @@ def _list_salient(kept: Carried, order: dict[int, int]) -> tuple[Salient, ...]:
 
 
 def settle_prose(written: Written, block: Block) -> Written:
-    """Return a summary as it stands in a block: lines that gave way to people's words are removed.
+    """Return a summary as it stands in a block, without lines that gave way to people's words.
 
-    One of which nothing stands is none.
+    If nothing of it stands, the prose becomes None.
     """
     if written.prose is None or not block.text or block.prose == written.prose.strip():
         return written
@@ -91,7 +91,7 @@ def settle_prose(written: Written, block: Block) -> Written:
 def name_summary(
     draft: PlanDraft, asked: Sequence[str], written: Written | None, *, updating: bool
 ) -> None:
-    """Name the summary that was made in the place of the strategies that asked for one."""
+    """Record the summary that was made under the strategies that asked for one."""
     if written is None or written.prose is None:
         return
     if written.levels == (1,) and not updating:

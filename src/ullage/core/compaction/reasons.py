@@ -1,4 +1,4 @@
-"""Why a compaction came to nothing, or to less than was asked for."""
+"""Reasons why a compaction did nothing, or less than requested."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WORDS: Final[Mapping[str, str]] = {
 
 
 def explain_unchanged(reason: str, target: int, count: Count) -> str:
-    """Return why nothing was changed, with the size, and with the target where that is met."""
+    """Return why nothing was changed, with the size, and with the target if it is met."""
     if reason != "nothing_to_compact" or count.high > target:
         return f"{explain_reason(reason)}; {name_most(count)}"
     where = "at" if count.high == target else "below"
@@ -37,11 +37,11 @@ def explain_unchanged(reason: str, target: int, count: Count) -> str:
 
 
 def name_most(count: Count) -> str:
-    """Return the upper edge, by which windows are held, and that it is one."""
+    """Return the upper edge, which windows are compared with, marked as a limit."""
     return f"{'at most ' if count.high != count.tokens else ''}{count.high:,} tokens"
 
 
 def explain_reason(reason: str) -> str:
-    """Return a reason in words; what follows its name stays as it is."""
+    """Return a reason in words; text after its name stays as it is."""
     name, colon, rest = reason.partition(":")
     return WORDS.get(name, name) + colon + rest

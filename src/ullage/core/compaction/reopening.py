@@ -1,8 +1,8 @@
-"""Give the newest cleared results their text back, for the oldest steps that are calls alone.
+"""Restore the text of the newest cleared results, in exchange for the oldest steps without text.
 
-Where messages have to go, a step of which the call and a placeholder are left says no more than the
-block's lists of files and commands do, and the work goes on from the newest results. It
-clears nothing, and takes no step out of which later messages use a line.
+If messages have to go, a step with only a call and a placeholder says no more than the block's
+lists of files and commands, and the work continues from the newest results. This module clears
+nothing, and drops no step with a line that later messages use.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from ullage.core.compaction.laws import Unit
 
 REOPENED: Final = 2 / 3
-"""The share of what steps without results take that goes to the newest results. By hand."""
+"""The share of the tokens of steps without results that may go to the newest results. By hand."""
 
 SAYS_LITTLE: Final = 80
-"""Characters of an assistant's words beside its calls up to which they say what it does next."""
+"""An assistant's text next to calls with at most this many characters only announces a step."""
 
 
 def reopen_newest(draft: PlanDraft, before: PlanDraft) -> None:
-    """Give the newest results their text back, as it is in the draft of `before`.
+    """Restore the text of the newest results, as it is in the draft of `before`.
 
-    Old steps that only read make room for it; there must be a block that tells of them.
+    Old steps that only read make room for it. There must be a block to report them.
     """
     now = draft.situation
     if not draft.script.drops or not draft.reserve or draft.silent:
@@ -66,9 +66,9 @@ def reopen_newest(draft: PlanDraft, before: PlanDraft) -> None:
 
 
 def _list_cleared(draft: PlanDraft, before: PlanDraft) -> dict[int, list[Clear]]:
-    """Return by message which edits `clear` made since the draft of `before`.
+    """Return by message the edits that `clear` made since the draft of `before`.
 
-    Without a message that another strategy edited, too: that may be the caller's.
+    Leaves out messages that another strategy edited too: it may be the caller's.
     """
     known = set(before.script.clears)
     own = {e for name, script in draft.steps if name == STRATEGY.name for e in script.clears}
@@ -80,10 +80,10 @@ def _list_cleared(draft: PlanDraft, before: PlanDraft) -> dict[int, list[Clear]]
 
 
 def _is_bare(unit: Unit, draft: PlanDraft, cleared: Mapping[int, Sequence[Clear]]) -> bool:
-    """Tell whether of a unit only calls are left: all results are cleared, and no line is quoted.
+    """Tell whether a unit has only calls left: all results are cleared, and no line is quoted.
 
-    A finding or a decision that the assistant tells in it stands in full there, and what a person
-    wrote beside results is theirs.
+    The assistant's findings and decisions in a unit, and a person's words next to results, count as
+    text.
     """
     told = {"user": 0, "assistant": 0}
     results: set[tuple[int, int]] = set()
@@ -102,7 +102,7 @@ def _is_bare(unit: Unit, draft: PlanDraft, cleared: Mapping[int, Sequence[Clear]
 
 
 def _only_reads(unit: Unit, draft: PlanDraft) -> bool:
-    """Tell whether all calls of a unit read what is still there: a block lists it."""
+    """Tell whether all calls of a unit read things that still exist: a block lists them."""
     traits = draft.situation.traits
     return all(is_read(call, traits) for index in unit for call in draft.said[index].calls)
 
@@ -114,7 +114,7 @@ def _count_whole(unit: Unit, before: PlanDraft) -> int:
 def _exchange(
     draft: PlanDraft, before: PlanDraft, gone: Sequence[Unit], opened: Collection[Unit]
 ) -> None:
-    """Leave out units, and put others back as they are in the draft of `before`."""
+    """Drop units, and restore others as they are in the draft of `before`."""
     now, was = draft.situation, before.situation
     back = {index for unit in opened for index in unit}
     sizes, messages = list(now.sizes), list(now.transcript.messages)

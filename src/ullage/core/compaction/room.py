@@ -1,6 +1,6 @@
-"""How much of a target a block takes, and how much is left for the newest messages.
+"""Divide the target between the block and the newest messages.
 
-It plans no drops and writes no block.
+This module plans no drops and writes no block.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def count_reserve(
     draft: PlanDraft, most: int, of: Callable[[Carried], Carried] = carried.all_of
 ) -> int:
-    """Return what a block for everything that may go, or for this of it, takes, at most."""
+    """Return the largest size of a block for all droppable messages, or for part of them."""
     overhead = text_size("", draft.meter)
     least = max(overhead + 1, name_alone(draft))
     if most < least:
@@ -53,10 +53,9 @@ def count_reserve(
 def gather_gone(
     draft: PlanDraft, gone: Sequence[int], later: Sequence[Message] = (), *, bare: bool = False
 ) -> Carried:
-    """Return what outlives the messages at these places, without what `later` ones overtake.
+    """Return the content to keep of the messages at these positions, without replaced facts.
 
-    Of a task that was shortened it is what does not stand in it any more. What is `bare` has no
-    words that are weighed.
+    For a shortened task it is the removed text. With `bare` there are no weighed words.
     """
     task = draft.find_cut_task()
     places = gone if task is None else sorted({task, *gone})
@@ -69,9 +68,9 @@ def gather_gone(
 
 
 def drop_for_block(draft: PlanDraft, strategy: Strategy) -> None:
-    """Leave the oldest unit out where only the task was cut: a block tells of both.
+    """Drop the oldest unit if only the task was cut, so that one block covers both.
 
-    A strategy that leaves out nothing, or says nothing of it, does not do so here.
+    Does nothing for a strategy that drops nothing or is silent.
     """
     if not strategy.drops or strategy.silent or draft.script.drops or not draft.reserve:
         return
@@ -81,7 +80,7 @@ def drop_for_block(draft: PlanDraft, strategy: Strategy) -> None:
 
 
 def _estimate_all(draft: PlanDraft, places: Sequence[int]) -> float:
-    """Return about how many tokens all people's words, all answers and earlier blocks take."""
+    """Return the approximate tokens of all people's words, all answers and earlier blocks."""
     said = draft.words.find_said(places)
     about = sum(estimate(valued.segment.text) for valued in said)
     about += sum(estimate(rest.text) for rest in draft.list_cut_words())
@@ -94,17 +93,17 @@ def _stands_whole(message: Message) -> bool:
 
 
 def split_room(draft: PlanDraft, most: int) -> int:
-    """Return the tokens of the block: as few as take people's words of what makes way for it.
+    """Return the tokens of the block: as few as people's words of the dropped messages need.
 
-    What is left is for the newest messages. Where not even the words fit, the newest messages have
-    a share of the room. Rules and open tasks have theirs whatever the newest messages take.
+    The rest is for the newest messages. If not even the words fit, the newest messages get a share
+    of the room. Rules and open tasks get their room in any case.
     """
     now = draft.situation
     units = [unit for unit in now.units[:-1] if now.pins.isdisjoint(unit)]
     sizes = [sum(now.sizes[unit.start : unit.stop]) for unit in units]
     kept = sum(sizes)
     room = now.target - (now.total - kept) + draft.reserve
-    share = TAIL_SHARE if now.keep is None else 1.0  # so many messages are the caller's word
+    share = TAIL_SHARE if now.keep is None else 1.0  # the number of messages is the caller's choice
     least = min(_count_tail(now), int(room * share))
     block = HEAD + sum(estimate(rest.text) for rest in draft.list_cut_words()) * MARGIN
     others = 0.0
@@ -115,13 +114,13 @@ def split_room(draft: PlanDraft, most: int) -> int:
             break
         kept -= size
         if summarises(draft.said[unit.start]):
-            block += size  # what outlived one compaction is to outlive this one
+            block += size  # content that outlived one compaction outlives this one too
             continue
         said = [estimate(rest.text) for rest in draft.words.list_typed(unit)]
         block += sum(said) * MARGIN
         others += 0.0 if said else size
     found = max(min(room - kept, most), min(name_alone(draft), most))
-    # where a block's head alone would fill the room, rules are kept and the target is missed
+    # If the head of a block alone would fill the room, rules stay and the target is missed.
     share = max(room // 2, HEAD) if room >= HEAD else most // 2
     if found >= share:
         return found
@@ -130,10 +129,10 @@ def split_room(draft: PlanDraft, most: int) -> int:
 
 
 def restore_newest(draft: PlanDraft, start: Situation, block: str, *, told: bool) -> bool:
-    """Take the newest messages back that fit where the block left room; tell whether any did.
+    """Restore the newest messages that fit if the block left room; tell whether any did.
 
-    What is said twice stands in a block once: then it takes less than was kept for it. A message
-    that a caller's strategy rewrote stays away, with those in front of it.
+    Repeated text stands in a block once, so the block may be smaller than its reserve. A message
+    that a caller's strategy rewrote is not restored, and neither are those before it.
     """
     now, size = draft.situation, text_size(block, draft.meter)
     spare = now.target - now.total + draft.reserve - size
@@ -144,10 +143,10 @@ def restore_newest(draft: PlanDraft, start: Situation, block: str, *, told: bool
 
 
 def refill(draft: PlanDraft, start: Situation, spare: int, *, told: bool) -> bool:
-    """Take the newest messages back that fit into so many tokens; tell whether any did.
+    """Restore the newest messages that fit into so many tokens; tell whether any did.
 
-    Where a summary tells of what is gone, the oldest stays away, and the results of the last one
-    back are cut where it does not fit whole: no other strategy keeps a part of it.
+    If a summary exists, the oldest one stays dropped. Then the last restored unit may have its
+    results cut to fit: no other strategy keeps a part of it.
     """
     if spare <= draft.situation.target * LOOSE:
         return False
@@ -175,11 +174,11 @@ def refill(draft: PlanDraft, start: Situation, spare: int, *, told: bool) -> boo
 
 
 def _cut(draft: PlanDraft, start: Situation, unit: Unit, over: int) -> Script:
-    """Return what cuts the results of a unit by so many tokens, nothing where that is too much."""
+    """Return edits that cut the results of a unit by so many tokens, empty if that is too much."""
     messages = start.transcript.messages
     cut = any(CUT in part.text for i in unit for part in messages[i].parts)
     if cut or any(edit.message in unit for edit in draft.script.clears):
-        return Script()  # what a text that was cut before names is to stay the original
+        return Script()  # the name in an earlier cut must keep its original
     edits = shorten_results(start, unit, over)
     freed = sum(
         start.tokens(edit.message, edit.part) - start.count(edit.text, edit.message)
@@ -189,7 +188,7 @@ def _cut(draft: PlanDraft, start: Situation, unit: Unit, over: int) -> Script:
 
 
 LOOSE: Final = 0.05
-"""The share of the target that may stay unused before messages are taken back."""
+"""Messages are restored only if more than this share of the target is unused."""
 
 
 def _count_tail(now: Situation) -> int:
@@ -199,19 +198,19 @@ def _count_tail(now: Situation) -> int:
 
 
 TAIL_SHARE: Final = 0.15
-"""The share of the room that the newest messages have where people's words would take it all."""
+"""The share of the room for the newest messages if people's words would take it all."""
 
 OTHERS_SHARE: Final = 0.15
-"""The share of the room that goes to words of the assistant and of tools in the block, before
-whole messages have it."""
+"""The share of the room for words of the assistant and of tools in the block, before whole messages
+get it."""
 
 _SURE: Final = 192
-"""Tokens from which on a block has room for something, whatever it is to hold: twice its
-head. Below it what there is to hold is packed, to see whether any of it fits."""
+"""From this many tokens on a block has room for something, whatever its content: twice its head.
+Below it the content is packed, to see whether any of it fits."""
 
 
 def name_alone(draft: PlanDraft) -> int:
-    """Return what a block takes that does no more than name what was left out."""
+    """Return the size of a block that only names the dropped text, 0 without names."""
     if draft.situation.name_of is None:
         return 0
     header = carried.HEADER.format(n=len(draft.said), named=NAMED)
@@ -219,18 +218,18 @@ def name_alone(draft: PlanDraft) -> int:
 
 
 def find_risen(draft: PlanDraft, measured: Measure, target: int, most: int) -> int:
-    """Return the target with room for rules and open tasks that had to give way, in model tokens.
+    """Return the target that has room for rules and open tasks that had to go, in model tokens.
 
-    It is 0 where none had to, and where it would be over `most`.
+    Returns 0 if none had to go, or if it would be over `most`.
     """
     risen = ceil((draft.missed + 1) * measured.scale.high) + measured.extra
     return risen if draft.missed and target < risen <= most else 0
 
 
 def reach_by_name(draft: PlanDraft, text: str, kept: Carried, named: str) -> str:
-    """Return a block, or the name alone of what was left out where only that reaches the target.
+    """Return a block, or only its header with the name if that alone reaches the target.
 
-    A plan allows for the longest name, and so may take the target for out of reach.
+    A plan reserves room for the longest name, so it may wrongly consider the target out of reach.
     """
     rest = draft.situation.total - draft.reserve
     bare = carried.HEADER.format(n=kept.messages, named=named).rstrip("\n")
@@ -240,7 +239,7 @@ def reach_by_name(draft: PlanDraft, text: str, kept: Carried, named: str) -> str
 
 
 NAMED: Final = "; recall u:0123456789abcdef"
-"""As long as any name."""
+"""A placeholder as long as any name."""
 
 SPREAD: Final = 12
-"""Tokens by which another name may take more: one has 18 bytes, and none takes fewer than 6."""
+"""Extra tokens for a longer name: a name has 18 bytes and takes at least 6 tokens."""

@@ -1,7 +1,7 @@
-"""How much of what people said a text carries: by this one score a summary is held to the extract.
+"""The score of people's words in a text: a summary must score at least as high as the extract.
 
-It counts people's own words, with the worth by which they are packed, and the facts found in them.
-What models answered and tools returned is not counted: to say that shorter is what prose is for.
+It counts people's own words, with their worth for packing, and the facts in them. Model answers and
+tool results do not count: prose is there to shorten them.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class SaidScore:
-    """What people said among messages that go, and its worth."""
+    """People's words among dropped messages, and their worth."""
 
     def __init__(self, facts: Facts, words: SaidWords) -> None:
         self._lines = list_said(facts, words)
 
     def judge(self, text: str) -> float:
-        """Return the worth of what the text carries: the same for the same sentences."""
+        """Return the worth of the words that the text carries; equal sentences score the same."""
         held = Coverage(text)
         return sum(line.worth for line in self._lines if held.carries(line.text, line.rare))

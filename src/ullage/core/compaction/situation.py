@@ -1,6 +1,6 @@
-"""What a strategy is given to plan on: a measured transcript, a target, and what must stay.
+"""The input of a strategy: a measured transcript, a target, and the messages that must stay.
 
-All sizes are upper edges in the counter's own tokens. It knows no strategy and no window.
+All sizes are upper edges in the counter's own tokens. This module knows no strategy and no window.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 CUT: Final = "[ullage: about "
 CUT_MARK: Final = "\n" + CUT + "{tokens:,} tokens left out here{named}]\n"
-"""Stands where the middle of a text was left out."""
+"""The mark at a cut in the middle of a text."""
 
 
 class Keep(NamedTuple):
-    """How many of the newest messages stay at most; `whole` takes a unit that this cuts through."""
+    """The limit of newest messages that stay; `whole` keeps a unit that the limit cuts through."""
 
     messages: int
     whole: bool = False
 
     def is_full(self, before: int, after: int) -> bool:
-        """Tell whether a unit is beyond it, by the messages behind the unit and with it."""
+        """Tell whether a unit is beyond the limit; takes the message counts without and with it."""
         return (before if self.whole else after - 1) >= self.messages
 
 
@@ -39,15 +39,15 @@ class Keep(NamedTuple):
 class Situation:
     """A transcript over its target.
 
-    `sizes` has one upper edge a message, `fixed` that of everything outside the list. `pins` are
-    positions that must stay verbatim. Strategies leave the newest units alone, as far as both
-    `tail` (tokens) and `keep` (messages, None for any number) reach; the newest unit always stays.
-    `block` are the tokens that the block of facts may take. `traits` says of tools, by name, what
-    their results are. `name_of` names a text that is left out, None where nothing keeps it;
-    `earlier` has the texts of parts, by message and part, that this plan has edited already.
-    `verbatim` are the pins of the caller: not even the task is shortened where it is one of them.
-    `parallel` are messages whose results are handed on as JSON strings (`tokens.parallel`). `seen`
-    are the tokens of the images in a result, by part: they go with its text.
+    `sizes` has one upper edge per message, `fixed` is the upper edge of everything outside the
+    list. `pins` are positions that must stay verbatim. Strategies leave the newest units alone,
+    within both `tail` (tokens) and `keep` (messages, None for any number); the newest unit always
+    stays. `block` is the room for the block of facts, in tokens. `traits` describes the results of
+    tools, by name. `name_of` names a removed text, None if nothing keeps it. `earlier` has the
+    texts of parts, by message and part, that this plan has edited already. `verbatim` are the
+    caller's pins: even the task is not shortened if it is one of them. `parallel` are messages
+    whose results are passed on as JSON strings (`tokens.parallel`). `seen` has the tokens of the
+    images in a result, by part: they go with its text.
     """
 
     transcript: Transcript
@@ -69,23 +69,23 @@ class Situation:
 
     @property
     def total(self) -> int:
-        """The upper edge of the whole."""
+        """The upper edge of the total."""
         return self.fixed + sum(self.sizes)
 
     @property
     def is_stuck(self) -> bool:
-        """Whether what must stay is alone over the target."""
+        """Tell whether the messages that must stay are alone over the target."""
         return self.fixed + sum(self.sizes[i] for i in self.pins) > self.target
 
     def count_seen(self, message: int, part: int) -> int:
-        """Return the tokens of what goes with a result that is edited for the first time."""
+        """Return the tokens of media that go with a result when it is edited for the first time."""
         if (message, part) not in self.seen or (message, part) in self.earlier:
             return 0
         seen = self.seen[message, part].items()
         return sum(size for place, size in seen if (message, place) not in self.earlier)
 
     def count(self, text: str, message: int = -1) -> int:
-        """Return the tokens of a text, as it is handed on where it stands in that message."""
+        """Return the tokens of a text, in the form in which that message passes it on."""
         return self.counter.count(parallel.escape(text) if message in self.parallel else text)
 
     def tokens(self, message: int, part: int, call: int = -1) -> int:
@@ -95,13 +95,13 @@ class Situation:
         return texts.piece(self.transcript.messages[message], self.counter, part, call)
 
     def referring(self, mark: str, text: str) -> str:
-        """Return the mark that stands for a text, naming it where it can be read back."""
+        """Return the mark for a removed text, with its name if it can be read back."""
         if self.name_of is None:
             return mark
         return f"{mark.removesuffix(']')}; recall {self.name_of(text)}]"
 
     def border(self) -> int:
-        """Return the number of units in front of the protected tail."""
+        """Return the number of units before the protected tail."""
         kept = messages = 0
         border = len(self.units)
         for index in range(len(self.units) - 1, -1, -1):
@@ -124,8 +124,8 @@ def shorten(
 ) -> str:
     """Return the head and tail of `text`, about two to one, in at most `tokens` tokens.
 
-    A text that fits is returned as it is. Where not even the `mark` between them fits, it alone
-    remains; `named` is what it says besides.
+    A text that fits is returned unchanged. If not even the `mark` between them fits, only the mark
+    is returned. `named` is added to the mark.
     """
     tokens, whole = max(tokens, 0), count(text)
     if whole <= tokens:
@@ -145,5 +145,5 @@ def shorten(
 
 
 _TRIES: Final = 24
-"""Each try scales the kept text by the ratio of what fits to what there is, so that a handful is
-enough; the bound is for texts whose density of tokens is very uneven."""
+"""Each try scales the kept text by the ratio of the room to the size, so a few tries are enough.
+The bound is for texts with a very uneven density of tokens."""

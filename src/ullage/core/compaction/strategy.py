@@ -1,8 +1,8 @@
-"""What a strategy is: a name and a plan. Those of the package and those of users are alike.
+"""Strategies: a name and a plan. Strategies of the package and of users work the same way.
 
-A plan is given a `Situation` and returns a `Script`: the edits that bring it to its target, or as
-near to it as they can. It calls no model and does no I/O. What it returns is checked: a plan may
-leave out whole units and shorten texts, and never touches a pin.
+A plan takes a `Situation` and returns a `Script`: the edits that reach its target, or come as near
+as they can. It calls no model and does no I/O. Its result is checked: a plan may drop whole units
+and shorten texts, and never touches a pin.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Strategy:
 
 
 def _find_flaw(plan: Callable[..., Any]) -> str | None:
-    """Return what keeps a plan from being called with one argument, None where nothing does."""
+    """Return why a plan cannot be called with one argument, None if it can."""
     if any(is_later(plan) for is_later in _LATER):
         return "is async or a generator"
     try:
@@ -87,4 +87,4 @@ _LATER: Final = (
     inspect.isgeneratorfunction,
     inspect.isasyncgenfunction,
 )
-"""What returns something to be awaited or run in the place of a script."""
+"""Tests for functions that return something to await or iterate instead of a script."""

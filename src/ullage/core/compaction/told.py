@@ -1,6 +1,6 @@
-"""What was told so far, by its rare words: what says nearly the same need not be told again.
+"""Words that were already told, by their rare words: nearly equal text is not repeated.
 
-It knows no text, no worth and no room.
+This module knows no text, no worth and no room.
 """
 
 from __future__ import annotations
@@ -12,29 +12,29 @@ from typing import Final
 from ullage.core.facts.salience import NAMED
 
 ALIKE: Final = 0.8
-"""The share of its rare words that a segment may have in common with another one that is told,
-before it says nothing new, unless it has another name or number."""
+"""A segment says nothing new if a told segment has this share of its rare words, unless it has
+another name or number."""
 
 SAME_WORD: Final = 8
-"""Segments told last that are compared with one of the same word."""
+"""The last segments with the same word that are compared."""
 
 
 class ToldWords:
-    """The rare words of the segments that were told, in their order."""
+    """The rare words of the told segments, in order."""
 
     def __init__(self) -> None:
         self._sets: list[frozenset[str]] = []
         self._told: dict[str, tuple[int, ...]] = {}
 
     def note(self, rare: frozenset[str]) -> None:
-        """Keep the words of a segment that is told now; of each word, what was told last."""
+        """Keep the words of a segment that is told now; each word remembers its last segments."""
         here, told = (len(self._sets),), self._told
         self._sets.append(rare)
         for word in rare:
             told[word] = (*told[word], *here)[-SAME_WORD:] if word in told else here
 
     def tells(self, rare: frozenset[str]) -> bool:
-        """Tell whether a told segment says nearly the same, of the same names and numbers."""
+        """Tell whether a told segment says nearly the same, about the same names and numbers."""
         least, told = ALIKE * len(rare), self._told
         words = told.keys() & rare
         if not words or len(words) < least:

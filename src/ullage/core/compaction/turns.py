@@ -1,8 +1,8 @@
-"""Turns for chat templates that want user and assistant to alternate.
+"""Turns for chat templates that require user and assistant to alternate.
 
 The templates of Gemma, Mistral and others refuse two messages of one role in a row, although the
-dialect allows them. What a compaction leaves is put together when it is sent: a plan, a checkpoint
-and a count know nothing of it. It reads neutral messages and knows no dialect.
+dialect allows them. Messages after a compaction are joined only when they are sent: a plan, a
+checkpoint and a count ignore it. This module reads neutral messages and knows no dialect.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
     from ullage.core.messages.transcript import Codec, Message, Raw, Transcript
 
 END_TEXT: Final = "\n\n[ullage: end of the summary]\n\n"
-"""Stands between a summary and what is said behind it in the same message."""
+"""The text between a summary and the words after it in the same message."""
 
 GAP: Final = "\n\n"
 
 ANSWER_TEXT: Final = "[ullage: no answer was recorded]"
-"""What an assistant says between results of its calls and the next words of a person."""
+"""The assistant's text between the results of its calls and the next words of a person."""
 
 
 class TurnCodec(Protocol):
-    """A codec that can put two messages of one role together."""
+    """A codec that can join two messages of one role."""
 
     def join(self, first: Raw, second: Raw, gap: str) -> Raw:
-        """Return one message with the content of both, `gap` between texts."""
+        """Return one message with the content of both, with `gap` between texts."""
         ...
 
 
 Break = Literal["opening", "answer", "same"]
-"""What is missing before a message, or that it is of the same turn as the one before it."""
+"""The message that is missing before this one, or "same" for a continued turn."""
 
 
 def takes_turns(transcript: Transcript) -> bool:
@@ -44,9 +44,9 @@ def takes_turns(transcript: Transcript) -> bool:
 
 
 def alternate(transcript: Transcript, codec: Codec) -> list[Raw]:
-    """Return messages in which user and assistant take turns, as far as the codec joins any.
+    """Return messages in which user and assistant take turns, if the codec can join messages.
 
-    Messages that stay alone are the same objects. Operator text is left where it is.
+    Messages that are not joined stay the same objects. Operator text stays in place.
     """
     if not hasattr(codec, "join"):
         return list(transcript.raws)
@@ -73,7 +73,7 @@ MISSING: Final[Mapping[Break, tuple[str, str]]] = {
 
 
 def _find_breaks(transcript: Transcript) -> Iterator[Break | None]:
-    """Yield of each message how it breaks the turns, None where it does not."""
+    """Yield for each message how it breaks the turns, None if it does not."""
     last: Message | None = None
     beside = False
     for message in transcript.messages:
@@ -91,7 +91,7 @@ def _find_breaks(transcript: Transcript) -> Iterator[Break | None]:
 
 
 def _is_same_turn(last: Message, message: Message) -> bool:
-    """Tell whether two messages are one turn: of one role, the first without calls or results."""
+    """Tell whether two messages are one turn: same role, the first without calls or results."""
     if last.calls or last.results or message.results:
         return False
     return last.role == message.role

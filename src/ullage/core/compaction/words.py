@@ -1,7 +1,7 @@
-"""The words of a history with their worth: worked out once, and kept with its first message.
+"""The words of a history with their worth, computed once and kept with its first message.
 
-A history that grew, or is compacted again, goes on from there. It chooses nothing and fills no
-room.
+If the history grows or is compacted again, the work continues from there. This module chooses
+nothing and fills no room.
 """
 
 from __future__ import annotations
@@ -35,21 +35,22 @@ if TYPE_CHECKING:
     from ullage.core.messages.transcript import Message
 
 LOOKED_AT: Final = 2_000
-"""Of so many messages that go, the newest, what nobody typed is looked at: a transcript of
-300,000 tokens has as many (`bench/transcript.py`)."""
+"""Only this many of the dropped messages, the newest, are searched for text that nobody typed. A
+transcript of 300,000 tokens has about this many (`bench/transcript.py`)."""
 
 FRAME: Final = 2.0
-"""Tokens that a segment takes besides its own: its bullet, or its gap."""
+"""Tokens of overhead per segment: its bullet, or its gap."""
 
 BYTES: Final = 4.2
-"""Bytes of UTF-8 that a token has about: 3.9 to 4.2 of English, German, Chinese and Japanese by
-o200k_base, up to 7 of Hindi and Arabic. For the order, and for how much room is kept."""
+"""Average bytes of UTF-8 per token: 3.9 to 4.2 for English, German, Chinese and Japanese by
+o200k_base, up to 7 for Hindi and Arabic. Used for the order, and for the reserved room."""
 
 
 class _Findings:
-    """What was worked out of a history, all but of its first message, which keeps it.
+    """Results for a history, except its first message, which keeps them.
 
-    It holds no first message: so both go at once. Nothing in it depends on who asks.
+    It does not refer to the first message, so that both are freed together. Nothing in it depends
+    on the caller.
     """
 
     def __init__(self, rest: tuple[Message, ...]) -> None:
@@ -65,17 +66,17 @@ class _Findings:
         self.lines: dict[Author, tuple[Sequence[str], tuple[Valued, ...]]] = {}
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
-        """Stay in this process: elsewhere it is worked out again."""
+        """Stay in this process: another process computes it again."""
         return type(None), ()
 
     def is_begun_by(self, rest: tuple[Message, ...]) -> bool:
-        """Tell whether these are the messages, and perhaps more behind them."""
+        """Tell whether the messages begin with these, and maybe go on."""
         return len(self.rest) <= len(rest) and all(map(is_, self.rest, rest))
 
     def grow(self, rest: tuple[Message, ...]) -> _Findings:
-        """Return what holds of it for a history that goes on.
+        """Return the results that still hold for a longer history.
 
-        Worth does not: with each message words are spread otherwise.
+        Worth does not: each new message changes the frequency of words.
         """
         made = _Findings(rest)
         made.folds, made.typed = self.folds.copy(), dict(self.typed)
@@ -84,10 +85,10 @@ class _Findings:
         return made
 
     def note_authors(self, messages: Sequence[Message]) -> None:
-        """Note who wrote the messages, and which of them stand for others."""
+        """Note the authors of the messages, and which messages are blocks."""
         begun = len(self.authors)
         first = begun
-        while 0 < first < len(messages) and messages[first].results:  # to the call of a result
+        while 0 < first < len(messages) and messages[first].results:  # back to the call of a result
             first -= 1
         asked: dict[str, bool] = {}
         for message in messages[first:]:
@@ -102,7 +103,7 @@ _KEY: Final = FINDING + "words"
 
 
 def _find_findings(messages: Sequence[Message]) -> _Findings:
-    """Return what was worked out of these messages, or of the first ones of them."""
+    """Return the results for these messages, reused if their beginning is known."""
     rest = tuple(messages[1:])
     known: _Findings | None = messages[0].memo.get(_KEY) if messages else None
     if known is None or not known.is_begun_by(rest):
@@ -118,10 +119,10 @@ def _find_findings(messages: Sequence[Message]) -> _Findings:
 
 
 class WordStore:
-    """The segments of a history with their worth, worked out once for each message.
+    """The segments of a history with their worth, computed once for each message.
 
-    What was worked out of the same messages before is used again. `aside` are rules and tasks that
-    a block among the messages had no room for.
+    Earlier results for the same messages are reused. `aside` are rules and tasks that did not fit
+    into a block among the messages.
     """
 
     def __init__(self, messages: Sequence[Message], aside: Facts = UNKNOWN) -> None:
@@ -131,7 +132,7 @@ class WordStore:
 
     @property
     def vocabulary(self) -> WordSpread:
-        """How the words of the history are spread."""
+        """The frequency of words in the history."""
         held = self._findings
         if held.vocabulary is None:
             held.vocabulary = WordSpread(self._messages, before=held.begun)
@@ -139,42 +140,42 @@ class WordStore:
 
     @property
     def authors(self) -> Sequence[Author]:
-        """Who wrote each message."""
+        """The author of each message."""
         return self._findings.authors
 
     @property
     def blocks(self) -> frozenset[int]:
-        """Where messages stand for others that were left out."""
+        """The positions of blocks that replaced earlier messages."""
         return self._findings.blocks
 
     def collect(self, places: Sequence[int], earlier: Facts) -> tuple[Facts, frozenset[str]]:
-        """Return the facts of the messages at these places, as `collect_held` does."""
+        """Return the facts of the messages at these positions, as `collect_held` does."""
         return self._findings.folds.collect_held(self._messages, tuple(places), earlier)
 
     def find_said(self, places: Iterable[int]) -> Iterator[Valued]:
-        """Yield people's own words in the messages at these places."""
+        """Yield people's own words in the messages at these positions."""
         authors = self.authors
         for place in places:
             if authors[place] == "user":
                 yield from self._weigh(place)[0]
 
     def find_others(self, places: Iterable[int]) -> Iterator[Candidate]:
-        """Yield what models answered, tools returned and people pasted at these places.
+        """Yield model answers, tool results and pasted text at these positions.
 
-        Of more than `LOOKED_AT` places it is that of the last ones: the others are far away.
+        Reads at most the last `LOOKED_AT` positions, because the others are far away.
         """
         for place in [*places][-LOOKED_AT:]:
             yield from self._weigh(place)[1]
 
     def list_typed(self, places: Sequence[int]) -> Iterator[RestWords]:
-        """Yield all sentences that people typed at these places, the newest message first."""
+        """Yield all sentences that people typed at these positions, the newest message first."""
         authors = self.authors
         for place in reversed(places):
             if authors[place] == "user":
                 yield from self._list_sentences(place)
 
     def _list_sentences(self, message: int) -> tuple[RestWords, ...]:
-        """Return the sentences that a person typed in a message, worked out once."""
+        """Return the sentences that a person typed in a message, computed once."""
         known = self._findings.typed.get(message)
         if known is None:
             known = self._findings.typed[message] = tuple(
@@ -186,7 +187,7 @@ class WordStore:
         return known
 
     def list_data(self, places: Sequence[int]) -> Iterator[RestWords]:
-        """Yield what people quoted at these places, the newest message first, but for orders."""
+        """Yield quoted data at these positions, the newest message first, without orders."""
         authors = self.authors
         for message in reversed(places):
             if authors[message] != "user":
@@ -197,7 +198,7 @@ class WordStore:
                     yield RestWords(segment.text, message, place)
 
     def read(self, facts: Facts, author: Author) -> Iterator[Valued]:
-        """Yield words that outlived their messages: they stand before all others."""
+        """Yield words that outlived their messages; they count as older than all others."""
         lines = getattr(facts, WORDS[author])
         known = self._findings.lines.get(author)
         if known is None or known[0] != lines:
@@ -206,7 +207,7 @@ class WordStore:
         return iter(known[1])
 
     def read_result(self, place: int, part: int) -> tuple[ResultLine, ...]:
-        """Return the lines of what a tool returned, in a part of a message, with their worth."""
+        """Return the lines of a tool result, in a part of a message, with their worth."""
         known = self._findings.results.get((place, part))
         if known is None:
             lines = cut_part(self._messages[place], part)
@@ -219,7 +220,7 @@ class WordStore:
         return weigh_lines(lines, "user", self.vocabulary, 2 * FIRST)
 
     def _weigh(self, place: int) -> tuple[Sequence[Valued], Sequence[Candidate]]:
-        """Return people's own words in a message with their worth, and the lines of all else."""
+        """Return people's own words in a message with their worth, and the lines of the rest."""
         known = self._findings.known.get(place)
         if known is None:
             found = tuple(weigh(self._messages, place, self.vocabulary))
@@ -230,9 +231,9 @@ class WordStore:
 
 
 class Candidate(NamedTuple):
-    """What may be told: its section, its text, its worth, and whether it is a person's own word.
+    """A line to choose: its section, text and worth, and whether it is a person's own word.
 
-    Lines are chosen by their `order`, the least first.
+    Lines are chosen by their `order`, the lowest first.
     """
 
     section: str
@@ -246,11 +247,11 @@ class Candidate(NamedTuple):
 
 
 _SILENT: Final[tuple[Sequence[Valued], Sequence[Candidate]]] = ((), ())
-"""The words of a message that says nothing."""
+"""The words of a message without segments."""
 
 
 def estimate(text: str) -> float:
-    """Return about how many tokens a segment takes."""
+    """Return the approximate number of tokens of a segment."""
     size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
     return size / BYTES + FRAME
 
@@ -261,7 +262,7 @@ def is_said(valued: Valued) -> bool:
 
 
 def rank(worth: float, text: str, learned: Weights = LEARNED) -> float:
-    """Return by what a segment is chosen: its worth for the room that it takes."""
+    """Return the rank of a segment: its worth relative to its size."""
     return float(worth / estimate(text) ** learned.length)
 
 
@@ -274,12 +275,12 @@ class RestWords(NamedTuple):
 
 
 def make_other(valued: Valued) -> Candidate:
-    """Return the line of a segment that is no person's own word."""
+    """Return the line of a segment that is not a person's own word."""
     return make_line(valued, "results" if valued.author == "user" else WORDS[valued.author], 1.0)
 
 
 def make_line(valued: Valued, section: str, share: float) -> Candidate:
-    """Return the line of a segment in a section; its worth counts by a share."""
+    """Return the line of a segment in a section; its worth is multiplied by `share`."""
     text, worth = valued.segment.dated_text, valued.worth * share
     where = (valued.message, valued.place, valued.rare)
     return Candidate(section, text, worth, is_said(valued), *where, -rank(worth, text))

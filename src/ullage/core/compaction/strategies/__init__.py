@@ -22,11 +22,11 @@ FILES: Final = (
     "strip_media",
     "native",
 )
-"""Those that a rung may name: each is called as its file."""
+"""Names that a rung may use: each is the name of a file."""
 
 
 PROSE: Final = frozenset({"summarise_middle"})
-"""Those of them that want a summary; their values say so, too."""
+"""Strategies that want a summary; their values say so, too."""
 
 
 @cache
@@ -36,14 +36,14 @@ def _load(name: str) -> Strategy:
 
 
 def find(strategy: Strategy | str) -> Strategy:
-    """Return a strategy as it is, or the one of this name."""
+    """Return the given strategy, or the one of this name."""
     return _load(check(strategy)) if isinstance(strategy, str) else strategy
 
 
 def check(strategy: object) -> str:
     """Return the name of a strategy; raises ConfigurationError for an unknown one.
 
-    It loads none, so that a policy can be made without them.
+    It loads no strategy for a name, so that a policy can be made without them.
     """
     if isinstance(strategy, Strategy):
         if strategy.name in FILES and strategy is not _load(strategy.name):
@@ -62,12 +62,12 @@ def check(strategy: object) -> str:
 
 
 def wants_prose(strategy: Strategy | str) -> bool:
-    """Tell whether a strategy wants a summary for what it leaves out."""
+    """Tell whether a strategy wants a summary of the messages that it drops."""
     return strategy.prose if isinstance(strategy, Strategy) else strategy in PROSE
 
 
 def names(strategies: Sequence[Strategy | str]) -> tuple[str, ...]:
-    """Return the names of strategies; raises ConfigurationError for one that stands twice."""
+    """Return the names of strategies; raises ConfigurationError for a duplicate."""
     found = tuple(check(strategy) for strategy in strategies)
     twice = next((name for name in found if found.count(name) > 1), None)
     if twice is not None:

@@ -1,9 +1,9 @@
-"""clear: old tool results and oversized call arguments make way for a one-line placeholder.
+"""clear: replace old tool results and oversized call arguments with a one-line placeholder.
 
-Calls stay, so the model still sees what was done. What a later call made worthless goes first (a
-read of a path that was written or read again later, an earlier run of the same call), then the
-oldest; only as many as are needed, never in the protected tail, and never chosen by words such as
-"error". It knows no other strategy.
+Calls stay, so the model still sees the work. Results that a later call made worthless go first
+(a read of a path that was written or read again later, an earlier run of the same call), then
+reads, then the oldest. It clears only as many as needed, never in the protected tail, and never
+chooses by words such as "error". It knows no other strategy.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ if TYPE_CHECKING:
 
 RESULT_MARK: Final = "[ullage: result of {name} cleared, {tokens:,} tokens]"
 OPENING: Final = "[ullage: result of "
-"""How a placeholder begins; lines behind it go alone, and it keeps its reference."""
+"""Prefix of a placeholder; lines after it can be removed alone, and it keeps its reference."""
 
 CALL_MARK: Final = "arguments, {tokens:,} tokens{named}"
 
 WORTH: Final = 64
-"""Tokens that a single clear must free: a placeholder is about 20, and each edit breaks a cache."""
+"""Tokens that a clear must free: a placeholder takes about 20, and each edit breaks a cache."""
 
 READ_BY: Final = frozenset((*FILES, "pattern", "glob", "query", "url", "uri"))
-"""Arguments that name what is read, by the schemas of common tools."""
+"""Arguments that name the thing to read, by the schemas of common tools."""
 
 LINES_WORTH: Final = 16
-"""Tokens that lines behind a placeholder must free."""
+"""Tokens that removing the lines after a placeholder must free."""
 
 
 class Clearing(NamedTuple):
-    """An edit that may be made, and the tokens that it frees."""
+    """A possible edit, and the tokens that it frees."""
 
     edit: Clear
     freed: int
@@ -57,7 +57,7 @@ Place = tuple[int, int]
 
 
 def plan(situation: Situation) -> Script:
-    """Return clears, superseded results first, until the target is met or nothing is left."""
+    """Return clears, superseded results first, until the target is met or no edit is left."""
     over = situation.total - situation.target
     taken: list[Clear] = []
     if over > 0:
@@ -72,7 +72,7 @@ def plan(situation: Situation) -> Script:
 def find_superseded(situation: Situation) -> dict[Place, str]:
     """Return the results that a later call made worthless, oldest first, with their tools' names.
 
-    The last one of its kind always stays, and so does the protected tail.
+    The last result of its kind always stays, and so does the protected tail.
     """
     later: set[object] = set()
     found: dict[Place, str] = {}
@@ -103,7 +103,7 @@ def _pair_results(situation: Situation, unit: Unit) -> Iterator[tuple[Place, Cal
 
 
 def _subjects(call: Call, traits: Mapping[str, object]) -> tuple[list[object], list[object]]:
-    """Return by what later calls a result is made worthless, and what this call does to others."""
+    """Return keys: calls with the first make this result worthless; this call spends the second."""
     if traits.get(call.name) == "state":
         return [call.name], [call.name]
     same, named = (call.name, call.arguments), read_arguments(call)
@@ -117,9 +117,9 @@ def _subjects(call: Call, traits: Mapping[str, object]) -> tuple[list[object], l
 
 
 def is_read(call: Call, traits: Mapping[str, object]) -> bool:
-    """Tell whether what a call returned is still there: a file, a folder, a page, what was found.
+    """Tell whether a call's result can be read again: a file, a folder, a page, a search.
 
-    A command may do more than look, and tells how the work stands.
+    A command counts only if it just looks: others may change things and report progress.
     """
     trait, named = traits.get(call.name), read_arguments(call)
     if trait is not None or is_write(call, named):
@@ -129,14 +129,14 @@ def is_read(call: Call, traits: Mapping[str, object]) -> bool:
 
 
 def _keep_paths(call: Call) -> dict[str, str]:
-    """Return the arguments of a call that name a file: they stay, under their own names."""
+    """Return the string arguments of a call that name a file: they stay, under their own names."""
     made = parse_arguments(call, len(call.arguments))
     named = {k: v for k, v in made.items() if isinstance(v, str)}
     return {k: v for k, v in named.items() if not fold_names({k: v}).keys().isdisjoint(FILES)}
 
 
 def _clearings(situation: Situation) -> Iterator[Clearing]:
-    """Yield the clears that are worth it: of superseded results, of reads, then of the oldest."""
+    """Yield the clears that pay: of superseded results, of reads, then of the oldest."""
     gone = find_superseded(situation)
     old = situation.units[: situation.border()]
     reads = {
@@ -158,7 +158,7 @@ def _clearings(situation: Situation) -> Iterator[Clearing]:
 
 
 def _result(situation: Situation, place: Place, name: str) -> Iterator[Clearing]:
-    """Yield the clear of a result, if it is worth it."""
+    """Yield the clear of a result, if it pays."""
     index, part = place
     if index in situation.pins or situation.sizes[index] < LINES_WORTH:
         return
@@ -167,7 +167,7 @@ def _result(situation: Situation, place: Place, name: str) -> Iterator[Clearing]
     tokens = situation.tokens(index, part)
     whole = situation.transcript.messages[index].parts[part].text
     head = whole.partition("\n")[0]
-    known = head.startswith(OPENING) and head != whole  # cleared before: its lines make way
+    known = head.startswith(OPENING) and head != whole  # cleared before: only its lines go
     mark = RESULT_MARK.format(name=name or "a tool", tokens=tokens)
     text = head if known else situation.referring(mark, whole)
     freed = tokens - situation.count(text, index) + situation.count_seen(index, part)
@@ -176,7 +176,7 @@ def _result(situation: Situation, place: Place, name: str) -> Iterator[Clearing]
 
 
 def _arguments(situation: Situation, index: int, call: int) -> Iterator[Clearing]:
-    """Yield the clear of a call's arguments, if it is worth it."""
+    """Yield the clear of a call's arguments, if it pays."""
     if index in situation.pins or situation.sizes[index] < WORTH:
         return
     tokens = situation.tokens(index, -1, call)

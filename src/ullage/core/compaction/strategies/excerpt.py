@@ -1,8 +1,8 @@
-"""excerpt: what alone is too big for the target keeps its head and its tail.
+"""excerpt: text that is too big for the target keeps only its head and its tail.
 
-Applies to the results of the newest response (a tool that returned a whole file), to an answer that
-nobody has replied to yet, and to the task when it takes too much of the target and is not pinned;
-never to the current request. It knows no other strategy.
+It applies to the results of the newest response (a tool that returned a whole file), to an answer
+that nobody has replied to yet, and to the task if it takes too much of the target and is not
+pinned. It never applies to the current request. It knows no other strategy.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     Chooser: TypeAlias = Callable[[int, str, int, Callable[[str], int], str], str]
 
 FLOOR: Final = 64
-"""Tokens of a result that stay whatever the target is: less than this says nothing."""
+"""Tokens of a result that stay whatever the target is: less than this is useless."""
 
 
 def plan(situation: Situation) -> Script:
-    """Return the shortening of the task and of the newest results that the target asks for."""
+    """Return the cuts of the task and of the newest results that the target needs."""
     over = situation.total - situation.target
     if over <= 0 or not situation.units:
         return Script()
@@ -43,7 +43,7 @@ def plan(situation: Situation) -> Script:
 
 
 def shorten_results(situation: Situation, unit: Unit, over: int) -> list[Clear]:
-    """Return what shortens the results of a unit by that many tokens, the longest the most."""
+    """Return edits that shorten the results of a unit by that many tokens, the longest the most."""
     edits: list[Clear] = []
     texts = [
         (situation.tokens(index, position), index, position)
@@ -61,10 +61,10 @@ def shorten_results(situation: Situation, unit: Unit, over: int) -> list[Clear]:
 
 
 def shorten_task(situation: Situation, choose: Chooser | None = None) -> Script:
-    """Return the shortening of a task that alone takes too much of a target that is missed.
+    """Return the cut of a task that takes too much of a missed target.
 
-    The current request and what the caller pins stay as they are. `choose` returns what stays of a
-    text: its head and its tail do where that is nothing.
+    The current request and the caller's pins stay as they are. `choose` returns the text to keep;
+    if it returns "", the head and the tail stay.
     """
     transcript, task = situation.transcript, situation.transcript.task()
     tokens = max(int(situation.target * TASK_SHARE), FLOOR)
@@ -77,15 +77,15 @@ def shorten_task(situation: Situation, choose: Chooser | None = None) -> Script:
 
 
 TASK_SHARE: Final = 0.3
-"""The share of the target that goes to the task as it was; what is left out of it may stand in the
-block, sentence by sentence. By sessions of four authors (docs/fidelity.md)."""
+"""The share of the target for the original task; the block may hold removed sentences of it. Set by
+sessions of four authors (docs/fidelity.md)."""
 
 
 def shorten_answer(situation: Situation, missing: int) -> Script:
-    """Return the shortening of an answer at the end by the tokens that are missing.
+    """Return the cut of an answer at the end by the missing tokens.
 
-    `ANSWER_SHARE` of the target stays. An answer of several parts, with thoughts in it, or one that
-    was shortened before stays whole.
+    `ANSWER_SHARE` of the target stays. An answer with several parts or thoughts, or one that was
+    shortened before, stays whole.
     """
     last = situation.units[-1][-1]
     message = situation.transcript.messages[last]
@@ -102,14 +102,14 @@ def shorten_answer(situation: Situation, missing: int) -> Script:
 
 
 ANSWER_SHARE: Final = 0.1
-"""The share of the target that an answer at the end keeps where people's words do not fit."""
+"""The share of the target that an answer at the end keeps if people's words do not fit."""
 
 ANSWER_LEAST: Final = 4
-"""Of a small target an answer at the end keeps a quarter at most."""
+"""The floor of an answer at the end is at most a quarter of a small target."""
 
 
 def shorten_newest(situation: Situation) -> Script:
-    """Return the shortening of a newest response that alone takes more than half of the target."""
+    """Return the cut of a newest response that alone takes more than half of the target."""
     if situation.total <= situation.target or not situation.units:
         return Script()
     newest = situation.units[-1]
@@ -120,7 +120,7 @@ def shorten_newest(situation: Situation) -> Script:
 
 
 def _longest(situation: Situation, index: int) -> int:
-    """Return which part of a message has the longest text, -1 without any text."""
+    """Return the index of the part with the longest text, -1 without any text."""
     parts = situation.transcript.messages[index].parts
     sizes = {i: situation.count(p.text) for i, p in enumerate(parts) if p.kind == "text"}
     return max(sizes, key=lambda i: sizes[i], default=-1)

@@ -1,7 +1,7 @@
-"""knowledge: what was looked up for the model goes before what was said, oldest first.
+"""knowledge: retrieved text goes before the conversation, oldest first.
 
-Which messages are knowledge is the caller's word (`sections=` of a guard). A retrieved text can be
-had again; a conversation can not. It knows no other strategy.
+The caller marks the messages that are knowledge (`sections=` of a guard). A retrieved text can be
+fetched again; a conversation cannot. It knows no other strategy.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ MARK: Final = "[ullage: knowledge left out, {tokens:,} tokens]"
 
 
 def leave_out(positions: frozenset[int], surplus: int = 0) -> Strategy:
-    """Return the strategy that leaves out these messages first.
+    """Return the strategy that drops these messages first.
 
-    `surplus` are tokens by which they are over their share: so many go whatever the target is.
+    `surplus` are the tokens over their share: they go whatever the target is.
     """
     return Strategy("knowledge", partial(plan, positions, surplus), silent=True)
 
 
 def plan(positions: frozenset[int], surplus: int, situation: Situation) -> Script:
-    """Return drops of messages that stand alone, and clears of results, until the target is met."""
+    """Return drops of single messages, and clears of results, until the target is met."""
     if not positions:
         return Script()
     over = max(situation.total - situation.target, surplus)

@@ -1,7 +1,7 @@
-"""native: the provider is asked to compact what stands before the tail.
+"""native: let the provider compact everything before the tail.
 
-It plans nothing by itself: `core.compaction.native` asks, where the guard can reach the provider.
-Elsewhere it leaves everything to the strategies behind it.
+It plans nothing by itself: `core.compaction.native` asks, if the guard can reach the provider.
+Otherwise the strategies after it do all the work.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""strip_media: images, recordings and files make way for a line that says so.
+"""strip_media: replace images, recordings and files with one line.
 
-For a server that refuses them, or a body that is too large in bytes. What is pinned keeps its
-media: the request of the user is about them. It knows no other strategy.
+For a server that refuses media, or a body that is too large in bytes. Pinned messages keep their
+media: the user's request is about them. It knows no other strategy.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def plan(situation: Situation) -> Script:
 
 
 def keep_newest(images: int, size: int) -> Strategy:
-    """Return a strategy that leaves at most so many images, and bytes of media, the newest ones."""
+    """Return a strategy that keeps at most so many images and bytes of media, the newest ones."""
 
     def plan_oldest(situation: Situation) -> Script:
         left, room, edits = images, size, []

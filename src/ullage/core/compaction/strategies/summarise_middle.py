@@ -1,7 +1,7 @@
-"""summarise_middle: the oldest units go in one piece, and a summary stands for them.
+"""summarise_middle: the oldest units go in one piece, and a summary replaces them.
 
-It leaves out as many as make room for the summary besides, under the largest tail with which the
-target is met. It writes no summary and knows no other strategy.
+It also makes room for the summary, under the largest tail with which the target is met. It writes
+no summary and knows no other strategy.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def plan(situation: Situation) -> Script:
-    """Return the drops; none where a summary would not pay."""
+    """Return the drops, empty if a summary would not pay."""
     over = situation.total + situation.block - situation.target
     chosen: list[Unit] = []
     for share in TAILS:

@@ -1,4 +1,4 @@
-"""trim_oldest: whole units go, from the oldest, until the target is met.
+"""trim_oldest: drop whole units, from the oldest, until the target is met.
 
 It knows no other strategy.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def plan(situation: Situation) -> Script:
-    """Return drops of the oldest units: as few as meet the target, or all that may go."""
+    """Return drops of the oldest units: as few as meet the target, or all droppable ones."""
     return drop(oldest(situation, situation.total - situation.target))
 
 
