@@ -1,1 +1,1 @@
-"""What is worth keeping of a conversation, found by rule, and its written form."""
+"""Find by rule the facts of a conversation that are worth keeping, and write them down."""

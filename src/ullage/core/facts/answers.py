@@ -1,9 +1,8 @@
-"""Tell which results of tools are a person's own words: a tool of their client may ask them.
+"""Find tool results that are a person's own words: a client may have a tool that asks them.
 
-Such a tool is known by its name, never by what a result says: that may come from anywhere. These
-are names that clients give tools of their own. A name with its server in front
-(`mcp__NAME__ask_user`) is none of them; where a client takes bare names from servers, they are
-believed.
+Such a tool is recognised by its name, never by the text of a result, which may come from anywhere.
+The names are those of clients' own tools. A name with a server as prefix (`mcp__NAME__ask_user`)
+does not match. If a client takes bare names from servers, they are trusted.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ LEAVES: Final = 100
 """Texts of an answer in JSON that are read."""
 
 
-@lru_cache(maxsize=1_024)  # of a history every call is asked for
+@lru_cache(maxsize=1_024)  # every call of a history is tested
 def asks_person(tool: str) -> bool:
     """Tell whether a tool of this name asks a person."""
     (name,) = fold_names({tool: None})
@@ -42,10 +41,10 @@ def asks_person(tool: str) -> bool:
 
 
 def note_answer(message: Message, asked: dict[str, bool]) -> None:
-    """Note in a message which of its parts a person answered to a tool.
+    """Note in a message which of its parts are a person's answers to a tool.
 
-    `asked` tells of the calls in front of it whether they ask a person; those of the message are
-    added. Of a result whose call is not among them holds what was noted before.
+    `asked` tells for each earlier call whether it asks a person; the calls of the message are
+    added. A result whose call is not in `asked` keeps its earlier note.
     """
     for call in message.calls:
         asked[call.id] = asks_person(call.name)
@@ -59,13 +58,13 @@ def note_answer(message: Message, asked: dict[str, bool]) -> None:
 
 
 def list_answers(message: Message) -> frozenset[int]:
-    """Return the parts of a message that a person answered to a tool, as `note_answer` found."""
+    """Return the parts of a message that `note_answer` found to be a person's answers."""
     found: frozenset[int] = message.memo.get(_KEY, _NONE)
     return found
 
 
 def read_answer(text: str) -> str:
-    """Return the words of an answer: of JSON its texts, a line each."""
+    """Return the words of an answer; for JSON its texts, one per line."""
     if not text.lstrip().startswith(("{", "[")):
         return text
     try:

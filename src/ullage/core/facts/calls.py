@@ -1,7 +1,7 @@
-"""What tool calls tell of the work: files read and changed, commands run, skills, to-do lists.
+"""Read tool calls for the work done: files read and changed, commands, skills, to-do lists.
 
-Arguments come from models in any form: what cannot be read tells nothing. It knows tools by the
-schemas that are common, and nothing of messages or of what is kept.
+Arguments come from models in any form: unreadable ones give nothing. This module knows tools by
+their common schemas, and nothing of messages or of later use.
 """
 
 from __future__ import annotations
@@ -33,26 +33,27 @@ if TYPE_CHECKING:
     from ullage.core.messages.transcript import Call
 
 PATH_MOST: Final = 240
-"""Characters of a path; Windows ends at 260 (MAX_PATH), and longer ones are no help to a reader."""
+"""Characters of a path; Windows ends at 260 (MAX_PATH), and longer ones do not help a reader."""
 
 COMMAND_MOST: Final = 160
-"""Characters of a command; what is longer carries a text of its own."""
+"""Characters of a command; a longer one carries a text of its own."""
 
 ARGUMENTS_MOST: Final = 2_000_000
-"""Characters of arguments that are parsed for paths: a file of 1 MB written by a tool is."""
+"""Characters of arguments that are parsed for paths: enough for a 1 MB file written by a tool."""
 
 
 class TodoList(NamedTuple):
-    """The items of a to-do list that are open, and those that are done."""
+    """The open items of a to-do list, and the done ones."""
 
     left: tuple[str, ...]
     done: tuple[str, ...]
 
 
 class Told(NamedTuple):
-    """What calls tell. A file that was read has the lines behind its path, where a call says which.
+    """The work done by calls: files, commands, skills and a to-do list.
 
-    `todo` is None where no call leaves a list.
+    A file that was read has its lines after the path, if the call says so. `todo` is None if no
+    call has a list.
     """
 
     changed: tuple[str, ...] = ()
@@ -63,7 +64,7 @@ class Told(NamedTuple):
 
 
 def read_calls(calls: Iterable[Call]) -> Told:
-    """Return what calls tell of the work, in their order."""
+    """Return the work done by calls, in order."""
     changed: list[str] = []
     files: list[str] = []
     commands: list[str] = []
@@ -88,14 +89,14 @@ def read_calls(calls: Iterable[Call]) -> Told:
 
 
 def read_arguments(call: Call) -> dict[str, Any]:
-    """Return the arguments of a call, by `fold_names`; none where they are no JSON object."""
+    """Return the arguments of a call, by `fold_names`; {} if they are not a JSON object."""
     return fold_names(parse_arguments(call))
 
 
 def parse_arguments(call: Call, most: int = ARGUMENTS_MOST) -> dict[str, Any]:
     """Return the arguments of a call by their own names.
 
-    None of those that are no JSON object, or longer than `most` characters.
+    Returns {} if they are not a JSON object, or longer than `most` characters.
     """
     text = call.arguments
     if len(text) > most or not text.lstrip().startswith("{"):
@@ -112,27 +113,27 @@ _PATH_NAMES: Final = (
     "filenames directories"
 )
 _PATHS: Final = NAMED.union(_PATH_NAMES.split())
-"""Arguments that are paths by the schemas of common file tools."""
+"""Names of path arguments in the schemas of common file tools."""
 
 
 WRITES: Final = LatePattern(
     r"write|edit|patch|replace|create|insert|append|delete|remove|move|rename|save", re.IGNORECASE
 )
-"""How tools that change a file are named. One that only reads and is taken for one of these makes a
-result go a little earlier, or its file stand with those that were changed: no more."""
+"""Names of tools that change a file. An error is harmless: if a reading tool matches, its result
+goes a little earlier, or its file is listed as changed."""
 
 _TEXT_NAMES: Final = (
     "content contents new_string new_str new_text file_text insert_text new_content new_source "
     "patch diff edits replacement"
 )
 _TEXTS: Final = frozenset(_TEXT_NAMES.split())
-"""Arguments that are text for a file by the schemas of common file tools."""
+"""Names of arguments with text for a file, in the schemas of common file tools."""
 
 
 def is_write(call: Call, arguments: Mapping[str, Any]) -> bool:
     """Tell whether a call with these arguments changes something.
 
-    An editor's call says so; of others the tool's name tells, or a patch.
+    For an editor, its command decides. For other tools, the name or a patch does.
     """
     if verb := _find_verb(arguments):
         return WRITES.search(verb) is not None
@@ -145,7 +146,7 @@ def _has_text(arguments: Mapping[str, Any]) -> bool:
 
 
 def _find_verb(arguments: Mapping[str, Any]) -> str:
-    """Return what an editor does; "" also where it reads a file and brings a text for it."""
+    """Return the command of an editor, "" without one or if a read brings text for a file."""
     verb = find_verb(arguments)
     if verb and WRITES.search(verb) is None and any(map(arguments.get, _TEXTS)):
         return ""
@@ -153,7 +154,7 @@ def _find_verb(arguments: Mapping[str, Any]) -> str:
 
 
 def list_written(call: Call) -> list[str]:
-    """Return the files that a call changes, as far as it names them."""
+    """Return the files that a call changes, if it names them."""
     arguments = read_arguments(call)
     if not is_write(call, arguments):
         return []
@@ -161,7 +162,7 @@ def list_written(call: Call) -> list[str]:
 
 
 def list_patched_by(call: Call, arguments: Mapping[str, Any]) -> list[str]:
-    """Return the files of patches that a call makes, by an argument, a command, or alone."""
+    """Return the files of patches in a call: in an argument, in a command, or as the whole text."""
     if PATCH not in call.arguments:
         return []
     made = [read_command(value) for name, value in arguments.items() if name in PATCH_IN]
@@ -170,7 +171,7 @@ def list_patched_by(call: Call, arguments: Mapping[str, Any]) -> list[str]:
 
 
 TOOLS: Final = 1_024
-"""Names of tools of which it is kept what they do."""
+"""The number of tool names whose classification is cached."""
 
 
 @lru_cache(maxsize=TOOLS)
@@ -188,7 +189,7 @@ def _paths(arguments: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _path_in(value: object) -> str | None:
-    """Return a path, or that of an object which has one."""
+    """Return a path, or the path in an object that has one."""
     if isinstance(value, dict):
         value = next((value[k] for k in ("path", "file_path", "file") if k in value), None)
     return value if isinstance(value, str) else None
@@ -201,14 +202,14 @@ SPANS: Final = (
     ("start_line_one_indexed", "end_line_one_indexed_inclusive"),
     ("start", "end"),
 )
-"""Arguments that say from which line to which a file is read; `offset` and `limit` count lines."""
+"""Arguments for the first and last line to read; `offset` and `limit` count lines."""
 
 _SPAN_NAMES: Final = frozenset(("view_range", "offset", "limit", *chain.from_iterable(SPANS)))
 _SPAN: Final = LatePattern(r" \(lines \d+-\d*\)$")
 
 
 def _find_span(arguments: Mapping[str, Any]) -> str:
-    """Return which lines of a file a call reads, "" for all of it."""
+    """Return the lines of a file that a call reads, "" for the whole file."""
     if _SPAN_NAMES.isdisjoint(arguments):
         return ""
     view = arguments.get("view_range")
@@ -230,7 +231,7 @@ def drop_span(file: str) -> str:
 
 
 def commands_only_look(arguments: Mapping[str, Any]) -> bool | None:
-    """Tell whether the commands of a call do no more than look; None where it runs none."""
+    """Tell whether all commands of a call only look. Returns None if the call runs no command."""
     run = () if _find_verb(arguments) else RUN_BY & arguments.keys()
     return all(only_looks(read_command(arguments[name])) for name in run) if run else None
 
@@ -268,7 +269,7 @@ def _plans(tool: str) -> bool:
 
 
 def _todo(arguments: Mapping[str, Any]) -> TodoList | None:
-    """Return the items that a call to a to-do or plan tool leaves; None where it has no list."""
+    """Return the items in a call to a to-do or plan tool, None if it has no list."""
     keys = ("todos", "plan", "items", "tasks")
     items = next((arguments[k] for k in keys if isinstance(arguments.get(k), list)), None)
     if items is None:
@@ -286,7 +287,7 @@ def _todo(arguments: Mapping[str, Any]) -> TodoList | None:
 
 
 NOW: Final = " (in progress)"
-"""How the item of a to-do list ends that is being worked on."""
+"""Suffix of a to-do item that is in progress."""
 
 
 def _name_item(item: Mapping[str, Any]) -> str:

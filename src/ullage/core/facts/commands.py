@@ -1,8 +1,7 @@
-"""Which shell commands only look: what they print can be had again, and is no news of the work.
+"""Shell commands that only look: their output can be printed again, and is no progress of the work.
 
-Programs are known by their names (POSIX's utilities and some that stand in for them). Of one that
-is not known, anything may come: so tests, builds and diffs are never taken for a look. In doubt a
-command is none.
+Programs are known by name (POSIX utilities and some replacements). An unknown program may do
+anything, so tests, builds and diffs never count as looking. If unsure, a command does not count.
 """
 
 from __future__ import annotations
@@ -36,38 +35,38 @@ LOOKING: Final = frozenset(
         *("basename", "dirname", "echo", "printf", "printenv", "whoami", "id", "uname", "ps"),
     )
 )
-"""Programs that print, and change nothing but by what `_DOES` finds."""
+"""Programs that print, and change nothing unless `_DOES` finds an option."""
 
 _DOES: Final = LatePattern(
     r"-(exec|ok|delete|fprint|fls)|--(exec|output|pre|open|patch|compress-program)|-[xXoO]"
 )
-"""How options begin by which such a program does more than look, or shows a diff."""
+"""Prefixes of options that make such a program do more than look, or show a diff."""
 
 ONLY_OF: Final = frozenset(("grep", "egrep", "fgrep", "rg", "ag", "ls", "ps", "du"))
-"""Programs whose `-o`, `-x` and the like say what is printed."""
+"""Programs whose `-o`, `-x` and the like only select the output."""
 
 GIT: Final = frozenset(["status", "log", "blame", "ls-files", "ls-tree", "rev-parse", "describe"])
-"""What git only shows; diffs are the agent's work, and stay."""
+"""Subcommands of git that only show; diffs are the agent's work, and stay."""
 
 _LINES: Final = LatePattern(r"[0-9,$;p ]+")
 """A script of sed that prints lines by number."""
 
 LONGEST: Final = 400
-"""Characters of a command that is looked at; longer ones carry a text of their own."""
+"""Characters of a command that is analysed; a longer one carries a text of its own."""
 
 BETWEEN: Final = frozenset(("&&", "||", "|", ";"))
-"""What stands between two commands."""
+"""Signs between two commands."""
 
 _NOWHERE: Final = LatePattern(r"(?<![^\s])[12]?(>&[12]|>{1,2} ?(/dev/null|NUL))(?=$|[\s;|&])")
-"""Output that is written to no file."""
+"""Redirection of output to no file."""
 
 _INNER: Final = ("`", "$(", "<(", ">(")
-"""How a command begins that stands inside another one, in quotes too."""
+"""Prefixes of a command inside another one, also within quotes."""
 
 
 @lru_cache(maxsize=1_024)
 def only_looks(command: str) -> bool:
-    """Tell whether a line of shell does no more than look, as far as names tell."""
+    """Tell whether a shell line only looks, as far as names show."""
     if len(command) > LONGEST or any(mark in command for mark in _INNER):
         return False
     plain = _NOWHERE.sub(" ", command).replace("\n", " ; ")
@@ -110,7 +109,7 @@ def _looks(part: Sequence[str]) -> bool:
 
 
 def _only_shows(words: Sequence[str]) -> bool:
-    """Tell whether git is asked for no more than how things stand."""
+    """Tell whether a git command only asks for the state."""
     rest = list(words)
     while rest[:1] == ["--no-pager"] or rest[:1] == ["-C"]:
         rest = rest[2 if rest[0] == "-C" else 1 :]

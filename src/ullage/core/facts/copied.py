@@ -1,10 +1,10 @@
-"""Tell where another hand goes on in a message, by evidence that adds up, in any language.
+"""Find where a message continues with copied text, by evidence that adds up, in any language.
 
-Pages, mails, chats, tickets, minutes and scans have no frame of a program. Each leaves traces that
-people leave in nothing they type to an assistant: names and times on lines of their own, words of
-buttons, columns, broken words, greetings in the middle. One trace proves little, two of different
-kinds do. What stands in front of the first trace stays typed, and so does a last paragraph that
-plainly turns back to the assistant. Frames of programs (`pasted`) are not known here.
+Pages, mails, chats, tickets, minutes and scans have no frame of a program. Each has traces that
+people do not type to an assistant: names and times on separate lines, button labels, columns,
+broken words, greetings in the middle. One trace proves little; two of different kinds are proof.
+Text before the first trace stays typed, and so does a last paragraph that clearly addresses the
+assistant. This module does not know frames of programs (`pasted`).
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ from ullage.core.facts.voice import (
 )
 
 PROOF: Final = 2
-"""What traces must weigh behind somebody's own first words."""
+"""The weight of traces that is proof after a person's own first words."""
 
 PROOF_ALONE: Final = 3
-"""The same where nothing stands in front of them: people format what they type as well."""
+"""The same if nothing stands before the traces: people format what they type as well."""
 
 BACK_MOST: Final = 900
-"""Characters of a paragraph in which a person goes on behind a paste."""
+"""Characters of a paragraph in which a person continues after a paste."""
 
 FIELD_MOST: Final = 80
-"""Characters of a field with its name, at most."""
+"""Most characters of a field with its name."""
 
 ARTICLE: Final = 280
-"""Characters of a paragraph that speaks of no one, from which on it is an article's."""
+"""A paragraph with this many characters and without a person in it belongs to an article."""
 
 
 DENSE: Final = 3
-"""Characters of other scripts that one of a script without spaces says as much as."""
+"""One character of a script without spaces counts as this many of other scripts."""
 
 BESIDE_ARTICLE: Final = 120
-"""Characters of a paragraph above an article that speaks of no one, from which on it is of it."""
+"""A paragraph above an article belongs to it if it has this many characters and no person in it."""
 
 QUOTED: Final = "\0"
-"""What stands for a line that is known to be somebody else's."""
+"""The placeholder for a line that is known to be quoted."""
 
 
 class Trace(NamedTuple):
-    """A line that another hand left, the kind of trace, and what the kind weighs."""
+    """A line with a trace of another writer, the kind of trace, and the weight of the kind."""
 
     line: int
     kind: str
@@ -81,9 +81,9 @@ _STANDING: Final = LatePattern(r"[^\n]{44,110}[^\s.!?:;…。\uff01\uff1f]\s*$")
 
 
 def find_copied(marked: Sequence[str]) -> range:
-    """Return the lines from the first trace of another hand to its last; none without proof.
+    """Return the lines from the first trace of another writer to the last, empty without proof.
 
-    Lines that are known to be quoted come as `QUOTED`.
+    Lines that are known to be quoted are given as `QUOTED`.
     """
     lines = ["" if line == QUOTED else line for line in marked]
     opening = _find_opening(lines)
@@ -115,7 +115,7 @@ def find_copied(marked: Sequence[str]) -> range:
 
 
 def _find_behind(marked: Sequence[str], opening: int) -> int:
-    """Return the line behind all that is plainly somebody else's: who goes on there quoted it."""
+    """Return the line after all clearly quoted lines; a person who continues there quoted them."""
     quoted = [number for number, line in enumerate(marked) if line == QUOTED]
     stamped = [number for number, line in enumerate(marked) if number >= opening and is_stamp(line)]
     found = quoted[-1:] + (stamped[-1:] if len(stamped) > 1 else [])
@@ -123,7 +123,7 @@ def _find_behind(marked: Sequence[str], opening: int) -> int:
 
 
 def _reach_up(lines: Sequence[str], start: int, opening: int) -> int:
-    """Return the line from which on the paragraphs above an article are of its kind."""
+    """Return the first line of the impersonal paragraphs directly above an article."""
     for number in range(start - 1, opening - 1, -1):
         if not lines[number].strip():
             continue
@@ -136,7 +136,7 @@ def _reach_up(lines: Sequence[str], start: int, opening: int) -> int:
 
 
 _LETTER: Final = frozenset({"greeting", "signature", "farewell"})
-"""Letters ask too: behind them a person goes on only below a signature."""
+"""Traces of letters. Letters ask too: after one, a person continues only below a signature."""
 
 
 def _is_signed(lines: Sequence[str], back: int) -> bool:
@@ -150,7 +150,7 @@ def _weigh(traces: Sequence[Trace]) -> int:
 
 
 def _find_opening(lines: Sequence[str]) -> int:
-    """Return the line behind the first paragraph or the first lead."""
+    """Return the line after the first paragraph or the first lead."""
     begun = False
     for number, line in enumerate(lines):
         if not line.strip():
@@ -164,12 +164,12 @@ def _find_opening(lines: Sequence[str]) -> int:
 
 
 def find_return(lines: Sequence[str], start: int, *, made: bool = False) -> int:
-    """Return the line at which a person goes on behind what was copied: its last paragraph.
+    """Return the line at which a person continues after copied text: its last paragraph.
 
-    It asks, or asks for something (`asks_for`), and has no trace in it. Behind what a program
-    `made`, or a document, it may also be a rule of somebody who speaks. Where nobody speaks of
-    themselves in the text that begins behind the `start`, paragraphs above the last in which
-    somebody does are the person's as well; where a name stands above, also those of "us".
+    The paragraph asks, or requests something (`asks_for`), and has no trace. After the output of a
+    program or a document (`made`), it may also be a rule of a person who speaks. If the text after
+    `start` does not begin with a person speaking, earlier paragraphs in which a person speaks also
+    belong to the person. Below a name, this includes paragraphs about "us".
     """
     first, last = find_last(lines, start)
     told = " ".join(lines[first:last])
@@ -192,13 +192,13 @@ def find_return(lines: Sequence[str], start: int, *, made: bool = False) -> int:
 
 
 def _begins_alike(lines: Sequence[str], begun: int, stop: int) -> bool:
-    """Tell whether somebody speaks of themselves in the paragraph that begins at a line."""
+    """Tell whether a person speaks of themselves in the paragraph that begins at a line."""
     end = next((n for n in range(begun, stop) if not lines[n].strip()), begun)
     return speaks(" ".join(lines[begun:end]))
 
 
 def _list_above(lines: Sequence[str], first: int, begun: int) -> Iterator[tuple[int, int]]:
-    """Yield the paragraphs between two lines, the last one first, but for the one that begins."""
+    """Yield the paragraphs between two lines, the last one first, without the first paragraph."""
     while True:
         above, below = find_last(lines[:first], begun)
         if above <= begun:
@@ -208,7 +208,7 @@ def _list_above(lines: Sequence[str], first: int, begun: int) -> Iterator[tuple[
 
 
 def _may_return(lines: Sequence[str], first: int, last: int) -> bool:
-    """Tell whether a paragraph is short enough to be a person's behind a paste, without a trace."""
+    """Tell whether a paragraph after a paste may be a person's: short, and without a trace."""
     if sum(map(len, lines[first:last])) > BACK_MOST or ends_lead(lines[last - 1]):
         return False
     held = lines[first:last]
@@ -216,19 +216,19 @@ def _may_return(lines: Sequence[str], first: int, last: int) -> bool:
 
 
 def _rules(told: str) -> bool:
-    """Tell whether words lay down something, and speak of the writer."""
+    """Tell whether words state a rule and speak of the writer."""
     return not is_impersonal(told, may_address=True) and rule("prose", told)
 
 
 def _find_own_hand(lines: Sequence[str], start: int) -> int:
-    """Return the line at which somebody who begins in small letters goes on: the last paragraph."""
+    """Return the line where a person who begins in small letters continues: the last paragraph."""
     first, last = find_last(lines, start)
     told = " ".join(lines[first:last]).lstrip()
     return first if first > start + 1 and told[:1].islower() and len(told) <= BACK_MOST else last
 
 
 def find_last(lines: Sequence[str], start: int) -> tuple[int, int]:
-    """Return where the last paragraph behind a line begins and ends."""
+    """Return the start and end of the last paragraph after a line."""
     last = len(lines)
     while last > start and not lines[last - 1].strip():
         last -= 1
@@ -255,7 +255,7 @@ def _find_traces(lines: Sequence[str], opening: int) -> Iterator[Trace]:
 
 
 def _find_announced(lines: Sequence[str], opening: int) -> Iterator[Trace]:
-    """Yield the first line behind one that ends in a colon, or where a request stands before."""
+    """Yield the first line after a line that ends in a colon, or after a request."""
     lead = ""
     for number, line in enumerate(lines):
         if not line.strip():
@@ -272,9 +272,9 @@ def _find_announced(lines: Sequence[str], opening: int) -> Iterator[Trace]:
 
 
 def _find_received(lines: Sequence[str], opening: int) -> Iterator[Trace]:
-    """Yield the first line behind words that speak of a text that somebody received.
+    """Yield the first line after words about a received text.
 
-    It is proof where nobody speaks of themselves in it, and somebody does further below.
+    It is proof if nobody speaks of themselves in that line, and somebody does further below.
     """
     first = next((n for n in range(opening, len(lines)) if lines[n].strip()), None)
     if first is None or not receives(" ".join(lines[:opening])):
@@ -285,17 +285,17 @@ def _find_received(lines: Sequence[str], opening: int) -> Iterator[Trace]:
 
 
 def _is_shown(line: str) -> bool:
-    """Tell whether a line is what was announced and no text: a list, a quotation, an address."""
+    """Tell whether a line is not text itself: a list, a quotation, an address."""
     return line == QUOTED or _is_listed(line) or is_link(line)
 
 
 def is_link(line: str) -> bool:
-    """Tell whether a line is an address and nothing else."""
+    """Tell whether a line is only an address."""
     return _LINK.match(line) is not None
 
 
 def _find_echoes(lines: Sequence[str], _: int) -> Iterator[Trace]:
-    """Yield lines that come three times, their numbers aside; twice where a colon ends them."""
+    """Yield lines that occur three times, ignoring numbers; twice if they end in a colon."""
     bare = [_mask(line.strip()) for line in lines]
     often = Counter(line for line in bare if len(line) > 3)
     yield from (Trace(n, "echo", 1) for n, line in enumerate(bare) if often[line] > 2)
@@ -304,7 +304,7 @@ def _find_echoes(lines: Sequence[str], _: int) -> Iterator[Trace]:
 
 
 def _mask(line: str) -> str:
-    """Return a line with each number masked; most have none."""
+    """Return a line with each number masked; most lines have no number."""
     return NUMBER.sub("#", line) if has_digit(line) else line
 
 
@@ -313,14 +313,14 @@ def _is_listed(line: str) -> bool:
 
 
 def _is_field(line: str) -> bool:
-    """Tell whether a line is a name, a colon and a value: sentences have colons, too."""
+    """Tell whether a line is a name, a colon and a value; sentences have colons, too."""
     return len(line) <= FIELD_MOST and FIELD.match(line) is not None
 
 
 def _find_letter(lines: Sequence[str], opening: int) -> Iterator[Trace]:
-    """Yield a greeting behind somebody's first words, and what stands above a signature.
+    """Yield a greeting after a person's first words, and the line above a signature.
 
-    Who opens with a greeting, and announces nothing, signs what they wrote themselves.
+    A person who opens with a greeting, and announces nothing, signs their own text.
     """
     signed = [*_find_signature(lines, opening)]
     if signed and _is_greeting(next(filter(str.strip, lines))) and not any(map(ends_lead, lines)):
@@ -333,7 +333,7 @@ def _find_letter(lines: Sequence[str], opening: int) -> Iterator[Trace]:
 
 
 def _find_greetings(lines: Sequence[str], opening: int) -> Iterator[Trace]:
-    """Yield lines behind somebody's first words that greet, or call."""
+    """Yield lines after a person's first words that greet or call somebody."""
     for number in range(max(opening, 1), len(lines) - 1):
         above, below = lines[number - 1], lines[number + 1]
         if above.strip() and not ends_lead(above):
@@ -346,7 +346,7 @@ def _find_greetings(lines: Sequence[str], opening: int) -> Iterator[Trace]:
 
 
 def _find_salutation(lines: Sequence[str], opening: int) -> Iterator[Trace]:
-    """Yield paragraphs behind somebody's first words that greet a person in a sentence's midst."""
+    """Yield paragraphs after a person's first words that begin by greeting somebody by name."""
     for number in range(max(opening, 1), len(lines)):
         above = lines[number - 1]
         if _SALUTATION.match(lines[number]) and (not above.strip() or ends_lead(above)):
@@ -364,17 +364,17 @@ _SALUTATION: Final = LatePattern(
     r"|\s{0,3}(?:\u5c0a\u656c\u7684|\u4eb2\u7231\u7684|\u60a8\u597d|\u62dd\u5553|\u304a\u4e16\u8a71\u306b)",
     re.IGNORECASE,
 )
-"""A greeting of somebody by name that a paragraph begins with, and goes on."""
+"""A greeting of somebody by name at the start of a paragraph that goes on."""
 
 
 def _is_greeting(line: str) -> bool:
-    """Tell whether a line is a few words alone, with an exclamation mark or a comma."""
+    """Tell whether a line is only a few words with an exclamation mark or a comma."""
     few = 0 < len(line.split()) <= 4
     return few and (_GREETING.match(line) is not None or _CALL.match(line) is not None)
 
 
 def _find_signature(lines: Sequence[str], opening: int) -> Iterator[Trace]:
-    """Yield the short lines that a text ends in, a greeting above them or not."""
+    """Yield the short lines at the end of a text, with or without a greeting above them."""
     number = len(lines)
     short = 0
     while number > opening and (not lines[number - 1].strip() or _is_fragment(lines[number - 1])):
@@ -386,7 +386,7 @@ def _find_signature(lines: Sequence[str], opening: int) -> Iterator[Trace]:
 
 
 def _is_fragment(line: str) -> bool:
-    """Tell whether a line is words of a button, a name or a title: short, and no sentence."""
+    """Tell whether a line is a button label, a name or a title: short, and not a sentence."""
     bare = line.strip()
     return (
         0 < len(bare) <= 48
@@ -420,7 +420,7 @@ def _find_furniture(lines: Sequence[str], opening: int) -> Iterator[Trace]:
 
 
 def _find_labels(lines: Sequence[str], _: int) -> Iterator[Trace]:
-    """Yield lines that begin with a label in brackets that comes again, its numbers aside."""
+    """Yield lines that begin with a repeated label in brackets, ignoring numbers."""
     heads = [
         (number, NUMBER.sub("#", mark[1]))
         for number, line in enumerate(lines)
@@ -431,7 +431,7 @@ def _find_labels(lines: Sequence[str], _: int) -> Iterator[Trace]:
 
 
 def _find_links(lines: Sequence[str], opening: int) -> Iterator[Trace]:
-    """Yield addresses on lines of their own between others: people set them apart."""
+    """Yield addresses on separate lines directly next to other lines; people set theirs apart."""
     for number in range(max(opening, 1), len(lines)):
         if _LINK.match(lines[number]) and "".join(lines[number - 1 : number + 2 : 2]).strip():
             yield Trace(number, "link", 1)
@@ -456,17 +456,17 @@ def _find_script(lines: Sequence[str], opening: int) -> Iterator[Trace]:
 
 
 def _count_letters(text: str) -> tuple[int, int]:
-    """Return the Latin letters of a text, and those of other scripts."""
+    """Return the number of Latin letters of a text, and of letters of other scripts."""
     return len(_LATIN.findall(text)), 0 if text.isascii() else len(_OTHER.pattern.findall(text))
 
 
 def _find_hand(lines: Sequence[str], opening: int) -> Iterator[Trace]:
-    """Yield paragraphs that somebody wrote who minds capitals, behind words of one who does not."""
+    """Yield paragraphs with proper capitals after first words without them."""
     yield from (Trace(number, "hand", 2) for number in find_minded(lines, opening))
 
 
 def _find_layout(lines: Sequence[str], opening: int) -> Iterator[Trace]:
-    """Yield titles in capitals behind somebody's first words; headings, where these want a text."""
+    """Yield titles in capitals after the first words, and headings if the words refer to a text."""
     first = " ".join(lines[:opening])
     titles, heads = [*find_titles(lines, opening)], [*find_headings(lines, opening)]
     if titles and (treats(first) or not wants(first)):
@@ -477,7 +477,7 @@ def _find_layout(lines: Sequence[str], opening: int) -> Iterator[Trace]:
 
 
 def _find_wrapped(lines: Sequence[str], opening: int) -> Iterator[Trace]:
-    """Yield lines that were broken to a width, where the first words were not."""
+    """Yield lines that were wrapped, if the first words were not."""
     broken = [
         number
         for number, line in enumerate(lines[:-1])
@@ -488,17 +488,17 @@ def _find_wrapped(lines: Sequence[str], opening: int) -> Iterator[Trace]:
 
 
 def _measure(line: str) -> int:
-    """Return the characters of a line as a script with spaces has them."""
+    """Return the characters of a line, converted to a script with spaces."""
     size = len(line)
     return size * DENSE if size and _UNSPACED.search(line) else size
 
 
 def _find_article(lines: Sequence[str], opening: int) -> Iterator[Trace]:
-    """Yield long paragraphs that speak neither of a writer nor to a reader.
+    """Yield long paragraphs without a writer and without an address to a reader.
 
-    Where the first words ask something of a text, it may speak to a reader, and two paragraphs
-    prove more: who lays down something of their own asks nothing of it. Where the words tell that
-    rules follow, and ask nothing, they are somebody's own.
+    If the first words request something for a text, the text may address a reader, and two
+    paragraphs prove more: a person who states their own rules requests nothing for them. If the
+    words announce rules and request nothing, the rules are the person's own.
     """
     long = [number for number in range(opening, len(lines)) if _is_long(lines[number])]
     if not long:
@@ -536,4 +536,4 @@ _FINDERS: Final = (
     _find_article,
 )
 _FINDERS_OF_LINES: Final = (_find_article,)
-"""Those that find something in one line alone."""
+"""Finders that can find something in a single line."""

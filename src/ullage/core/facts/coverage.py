@@ -1,8 +1,8 @@
-"""What a text carries of sentences that were left out: one measure of a summary and an extract.
+"""Coverage: which removed sentences a text carries. The same measure for summaries and extracts.
 
-A sentence is carried where one line of the text has all of its names and numbers and most of its
-other rare words, and rules something out if the sentence does. It goes by words and understands
-nothing; it knows no worth and no tokens.
+A sentence is carried if one line of the text has all of its names and numbers and most of its other
+rare words, and forbids something if the sentence does. The test uses words and has no
+understanding. This module knows no worth and no tokens.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from ullage.core.facts.sentences import normalise_sentence, rules_out
 from ullage.core.facts.sheet import unquote
 
 MOST: Final = 0.8
-"""The share of its rare words, names and numbers among them, that a carried sentence has in one
-line: as much as makes two sentences alike when a room is packed. With less (0.6), "my violin
-lessons cost 980 each" was carried by "Goal: to make a violin lesson cost 980 each"."""
+"""A line carries a sentence if it has this share of its rare words, including names and numbers.
+The same share makes two sentences alike during packing. With less (0.6), "my violin lessons cost
+980 each" was carried by "Goal: to make a violin lesson cost 980 each"."""
 
 
 class Coverage:
-    """The lines of a text, found by their words."""
+    """The lines of a text, indexed by their words."""
 
     def __init__(self, text: str) -> None:
         self._lines = [unquote(line.removeprefix("- ")) for line in text.split("\n")]
@@ -33,9 +33,9 @@ class Coverage:
                 self._places.setdefault(word.casefold(), set()).add(place)
 
     def carries(self, sentence: str, rare: frozenset[str]) -> bool:
-        """Tell whether a line says what a sentence does; `rare` are its words as `Valued` has them.
+        """Tell whether a line says the same as a sentence; `rare` are its words as in `Valued`.
 
-        A sentence without a rare word is carried where it stands.
+        A sentence without a rare word is carried if a line contains it.
         """
         if not rare:
             return any(sentence in line for line in self._lines)
@@ -55,7 +55,7 @@ class Coverage:
         return self._places.get(word.removeprefix(NAMED), set())
 
     def _agrees(self, sentence: str, place: int) -> bool:
-        """Tell whether a line rules something out too, if the sentence does."""
+        """Tell whether a line also forbids something, if the sentence does."""
         if not _rules_out(sentence):
             return True
         known = self._bans.get(place)

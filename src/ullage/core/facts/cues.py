@@ -1,9 +1,9 @@
-"""The words by which sentences give themselves away: rules, tasks, decisions, failures, values.
+"""Cue words of sentences: rules, tasks, decisions, failures, values.
 
-Tables and patterns only, each over one sentence in lower case with straight apostrophes. English
-is covered in breadth; a dozen other languages by their commonest forms. What matches is one reason
-among others to keep a sentence (`salience`). Patterns hold no nested repetition, so a search is
-linear in the (bounded) sentence. It does not know what follows from a match.
+Only tables and patterns, each for one sentence in lower case with straight apostrophes. English is
+covered broadly; a dozen other languages by their most common forms. A match is one reason among
+others to keep a sentence (`salience`). Patterns have no nested repetition, so a search is linear in
+the (bounded) sentence. This module does not know the effect of a match.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ullage.core.facts.patterns import BeyondAscii, LatePattern, group_branches
 
 
 class CuePattern(LatePattern):
-    """A pattern that finds any of some alternatives as whole words."""
+    """A pattern that matches any of several alternatives as whole words."""
 
     def __init__(self, *alternatives: str) -> None:
         super().__init__("")
@@ -23,12 +23,12 @@ class CuePattern(LatePattern):
 
     @cached_property
     def source(self) -> str:
-        """What it is compiled from."""
+        """Source of the pattern."""
         return rf"\b(?:{group_branches(self.alternatives)})(?!\w)"
 
 
 def join_cues(*patterns: CuePattern) -> CuePattern:
-    """Return a pattern that finds what any of these does."""
+    """Return a pattern that matches whatever one of these does."""
     return CuePattern(*(one for known in patterns for one in known.alternatives))
 
 
@@ -65,7 +65,7 @@ PROHIBITS: Final = CuePattern(
     r"not (?:supposed|meant) to"
     r"|no one|nobody|out of scope|has no business|have no business|(?:is|are) a no",
 )
-"""Worth 3: somebody rules something out."""
+"""Worth 3: a prohibition."""
 
 FORBIDS: Final = LatePattern(
     r"(?:^|[,;:.(] ?|- |\b(?:please|and|but|so|then|also|just|really|or) )(?:do not|don't|dont)\b"
@@ -74,7 +74,7 @@ FORBIDS: Final = LatePattern(
 
 _DENYING: Final = "no|nothing|none|neither|without|zero|skip|ignore|exclude|stop|quit|drop"
 FORBIDDING: Final = ("do not", "don't", "dont")
-"""One of these stands in what `FORBIDS` finds."""
+"""One of these is in every match of `FORBIDS`."""
 
 DENIES: Final = LatePattern(rf"{_LEAD}(?:{_DENYING})\b")
 """Worth 2: a sentence that opens with a negation."""
@@ -90,7 +90,7 @@ OBLIGES: Final = CuePattern(
     r"(?:keep|bear) in mind|remember|don't forget that|note that|mind that",
     r"you(?:'ll| will) (?:want|need|have) to|you are to",
 )
-"""Worth 3: somebody demands something that outlasts the moment."""
+"""Worth 3: a demand that outlasts the moment."""
 
 URGES: Final = CuePattern(
     r"should|only|prefer|preferably|rather than|instead of|stick to|at (?:most|least)",
@@ -116,7 +116,7 @@ COMMANDS: Final = LatePattern(rf"{_LEAD}(?:always )?(?:{_COMMANDING})\b")
 COMMANDS_WITHIN: Final = LatePattern(
     rf"[,;] (?:(?<=, )(?:so |please |and )?|(?<=; ))(?:{_COMMANDING})\b"
 )
-"""The same where a clause begins, and no more where both are found."""
+"""The same at the start of a clause; if both match, the worth counts once."""
 
 _IF: Final = (
     "if|when|whenever|whatever|wherever|however|no matter|before|after|once|while|until|unless"
@@ -126,7 +126,7 @@ CONDITION: Final = LatePattern(
     rf"{_LEAD}(?:{_IF})\b(?! that,)[^,]{{1,140}}, "
     r"(?!i\b|he\b|she\b|it was\b|we (?:saw|had|were)\b)"
 )
-"""Worth 2: what is to be done under a condition."""
+"""Worth 2: an action under a condition."""
 
 PREFERS: Final = LatePattern(
     r"\b(?:i(?:'d| would)? (?:really |strongly |much |also )?(?:like|prefer|want|rather|love|expect"
@@ -136,7 +136,7 @@ PREFERS: Final = LatePattern(
     r"|allow|tag|expect|speak|need|do|run)"
     r"|our (?:convention|policy|standard|style|rule|custom|practice|default))\b"
 )
-"""Worth 2: what the user or the team likes or does."""
+"""Worth 2: the taste or habit of the user or the team."""
 
 MATTERS: Final = CuePattern(
     r"hates?|unhappy|annoy(?:s|ed|ing)?|upset|disaster|angry|furious|kill me|trouble|dangerous"
@@ -144,7 +144,7 @@ MATTERS: Final = CuePattern(
     r"|(?:somebody|someone|nobody) else's|belongs? to (?:another|someone|somebody|the)"
     r"|is (?:live|production|legacy)|i'm not a|i am not a|my (?:okay|ok|go|approval|consent)",
 )
-"""Worth 2: a feeling, an owner or a state that is a demand between the lines."""
+"""Worth 2: a feeling, an owner or a state that is an implicit demand."""
 
 REMINDS: Final = CuePattern(
     r"(?:keep|bear) (?:(?:all )?th(?:at|is|ese|ose)|it|them) in mind|bear in mind|keep in mind"
@@ -160,7 +160,7 @@ REMINDS: Final = CuePattern(
     r"|no (?:lo )?olvides|lembra-te|não (?:te )?esqueças?|tieni (?:presente|a mente)"
     r"|ricorda(?:ti)? che|non dimenticare",
 )
-"""Worth 5: somebody asks that it be remembered, or lays it down in the middle of a story."""
+"""Worth 5: a request to remember something, or a rule in the middle of a story."""
 
 SAYS_NO: Final = LatePattern(
     r"(?:^|, |; |\b(?:pls|please|but|and) )no (?!one\b|i\b|we\b|it\b|that\b|the\b)\w"
@@ -175,12 +175,12 @@ STATES: Final = LatePattern(
     r"|nice"
     r"|good|great|fine|fixed|done|quick|loud|broken|back|what|why|how|exactly|the same|there)\b)"
 )
-"""Worth 1: a plain statement on how things are."""
+"""Worth 1: a plain statement about a state."""
 
 STATING: Final = (
     *(" is", " are", " ha", " run", " goes", " liv", " keep", " use", " belong", " contain"),
 )
-"""One of these stands in what `STATES` finds."""
+"""One of these is in every match of `STATES`."""
 
 _ONCE: Final = (
     r"show|explain|tell me|look|fix|add|run|write|read|open|check|list|find"
@@ -191,23 +191,23 @@ _ONCE: Final = (
     r"|(?:translate|shorten|rewrite|rephrase|reword) (?:this|that|it|these|the following)"
 )
 ASKS_ONCE: Final = LatePattern(rf"{_LEAD}(?:now )?(?:{_ONCE})\b")
-"""Worth -2 where no cue of 3 and no limit speaks against it: what is to be done now, once."""
+"""Worth -2 unless a cue worth 3 or a limit matches too: a request to do something now, once."""
 
 ASKS: Final = LatePattern(
     _LEAD + r"(?:(?:what|how|why|who) (?:do|does|did|would|could)(?! not)"
     r"|(?:do|does|did|am|is|are|was|were) (?:i|you|we|they|he|she|there|people|anyone|anybody))\b"
 )
-"""A question, with a mark at its end or without: in English its first words tell."""
+"""A question, with or without a mark at its end: in English its first words show it."""
 
 DISTRIBUTES: Final = LatePattern(_LEAD + r"(?:every|each|any|all) \w")
-"""Worth 1 more: a sentence on each of its subjects."""
+"""Worth 1 more: a sentence about each of its subjects."""
 
 OPENS: Final = LatePattern(
     f"{_LEAD}(?:"
     + group_branches([_DENYING, _COMMANDING, _IF, _ONCE, "always|now|every|each|any|all"])
     + r")\b"
 )
-"""Finds whether a sentence opens with what is looked for behind its lead: most do not."""
+"""Tells whether a sentence opens with one of these after its lead: most do not."""
 
 EMBRACES: Final = CuePattern(
     r"every|each|all|any|anything|everything|anyone|everyone|both|except|unless|without|apart from",
@@ -220,7 +220,7 @@ PLACES: Final = CuePattern(
     r"|team|company|module|package|service|session|task|conversation)",
     r"everywhere|throughout|here|in general|per (?:minute|second|hour|day|shard|user|request|file)",
 )
-"""Worth 1: where a custom holds."""
+"""Worth 1: the place of a custom."""
 
 HABITS: Final = CuePattern(
     r"(?:goes|go|lives?|belongs?|stays?|remains?|comes?|is|are|runs?|uses?) (?:in|into|next to"
@@ -256,7 +256,7 @@ NARRATES: Final = LatePattern(
     r" (?:want|like)|won't accept|always want|also))"
     r"(?! (?:am|'m) not an? )"
 )
-"""Worth -4: a story about somebody, with none of the verbs of wishing."""
+"""Worth -4: a story about somebody, without a verb of wishing."""
 
 PAST: Final = LatePattern(
     r"^(?:and |but |so |well,? )?(?:i|we|he|she|it|they|that|this|there|nobody|the \w+|my \w+)"
@@ -270,7 +270,7 @@ PLEADS: Final = LatePattern(
     r"^(?:please,? )?(?:can|could|would|will) (?:you|we) (?:please |also |just ){0,2}"
     r"(?:always|never|make sure|keep|avoid|stop|not|stick|ensure|only)\b"
 )
-"""Worth 2, and a question that is a rule in polite form."""
+"""Worth 2, and marks a question as a rule in polite form."""
 
 LATIN: Final = CuePattern(
     # German
@@ -288,7 +288,7 @@ LATIN: Final = CuePattern(
     r"|no (?:uses|toques|cambies|modifiques|borres|añadas|hagas|llames|puedes|se (?:puede|debe))"
     r"|únicamente|salvo",
 )
-"""Worth 3: prohibitions and obligations of other languages at their commonest."""
+"""Worth 3: prohibitions and obligations of other languages in their most common forms."""
 
 _SCRIPTS: Final = (
     # Russian
@@ -313,7 +313,7 @@ _SCRIPTS: Final = (
     r"|なければなら|今後|これから|避けて|だけ[使を]|以[内下上]|確認して|注意"
 )
 SCRIPTS: Final = BeyondAscii(_SCRIPTS)
-"""Worth 3: the same in other scripts; looked for only where a sentence has a letter of one."""
+"""Worth 3: the same in other scripts; searched only if a sentence has a letter of one."""
 
 SCRIPTS_LIMIT: Final = BeyondAscii(
     r"только|лучше|остаётся|остается|希望|想要|之前|فقط|قبل أن|إلا|केवल|सिर्फ|से पहले|まで[にはの]"
@@ -322,10 +322,11 @@ SCRIPTS_LIMIT: Final = BeyondAscii(
 """Worth 2: a limit or a wish, as `LIMITS_ELSEWHERE`."""
 
 SCRIPTS_DENY: Final = BeyondAscii(r"без |不[行会想]|都不|لا (?:ي|أ)|بدون|नहीं|बिना|कभी")
-"""Worth 1: a negation, as `DENIES_ELSEWHERE`: people use it when they tell something, too."""
+"""Worth 1: a negation, as `DENIES_ELSEWHERE`: people use it in stories, too."""
 
 FIRST_SCRIPT: Final = "\u0400"
-"""The first character of these scripts: a sentence without one from here on has none of them."""
+"""The first character of these scripts: a sentence without this or a higher one has none of
+them."""
 
 DENIES_ELSEWHERE: Final = CuePattern(
     r"nicht|keine?[nmrs]?|ohne|nichts|niemand(?:en|em)?|kein\w* einzige\w*",
@@ -333,7 +334,7 @@ DENIES_ELSEWHERE: Final = CuePattern(
     r"nada|nadie|ning[uú]n[ao]?|sin que|tampoco",
     r"n[ãa]o|nenhum[a]?|sem|ningu[ée]m|non|senza|nessun[oa]?|niet|geen|zonder|nie wolno|bez|nikt",
 )
-"""Worth 1: a negation of other languages, where it is no word of English."""
+"""Worth 1: a negation of other languages that is not an English word."""
 
 LIMITS_ELSEWHERE: Final = CuePattern(
     r"nur|erst (?:wenn|nach|ab)|bevor|solange|au[sß]er|sp[äa]testens|fr[üu]hestens|bis zum?"
@@ -347,7 +348,7 @@ LIMITS_ELSEWHERE: Final = CuePattern(
     r"somente|apenas|em vez de|(?:eu )?(?:quero|prefiro|queremos)|solo|soltanto|prima (?:di|che)"
     r"|invece|voglio|preferisco|vorrei|alleen|liever|voordat|alsjeblieft|tylko|proszę|zanim",
 )
-"""Worth 2: a limit, a wish or a preference of other languages, at their commonest."""
+"""Worth 2: a limit, a wish or a preference of other languages, in their most common forms."""
 
 SPEAKERS: Final = CuePattern(
     r"i|i'\w+|me|my|mine|we|we'\w+|us|our|ours|please|let's",
@@ -362,7 +363,7 @@ SPEAKERS: Final = CuePattern(
     r"أنا|لي|عندي|لدي|معي|مني|أريد|أحب|نحن|لنا|لدينا|عندنا|من فضلك",
     r"मैं|मैंने|मुझे|मेर[ाीे]|हम(?![\u0900-\u097f])|हमें|हमने|हमार[ाीे]|कृपया",
 )
-"""Words by which people speak of themselves, or ask."""
+"""Words that people use for themselves or for a request."""
 
 ONESELF: Final = CuePattern(
     r"i|i'\w+|me|my|mine|ich|mir|mich|mein\w*|je|j'\w+|moi|mon|mes|yo|mi|mis|m\u00edo|io|mio|mia",
@@ -370,7 +371,7 @@ ONESELF: Final = CuePattern(
     r"quiero|tengo|soy|estoy|necesito|prefiero|puedo|quero|tenho|sou|estou|preciso|prefiro|posso",
     r"voglio|vorrei|devo|ho|mam|chcę|muszę|mogę|wolę|\w+ł[ea]m|хочу|могу|буду|ben|benim|bana|bende",
 )
-"""Words by which one person speaks of themselves."""
+"""Words that one person uses for themselves."""
 
 ONESELF_UNSPACED: Final = BeyondAscii(r"\u6211|\u79c1|\u4ffa|\u50d5")
 """The same in scripts without spaces."""
@@ -379,7 +380,7 @@ ADDRESSED: Final = CuePattern(
     r"you|you'\w+|your|yours|du|dir|dich|dein\w*|vous|votre|vos|tu|toi|usted(?:es)?",
     r"ты|тебе|вы|вам|вас|ваш\w*",
 )
-"""Words by which they speak to somebody: manuals do, too."""
+"""Words that address somebody: manuals have them, too."""
 
 SPEAKERS_UNSPACED: Final = BeyondAscii(
     r"我|咱|私|僕|俺|うち[のはが]|ください|저[는희의]|나는|제[가 ]|우리|주세요"
@@ -387,7 +388,7 @@ SPEAKERS_UNSPACED: Final = BeyondAscii(
 """The same as `SPEAKERS` in scripts without spaces."""
 
 ADDRESSED_UNSPACED: Final = BeyondAscii(r"你|您|あなた|당신")
-"""The same as `ADDRESSED` in them."""
+"""The same as `ADDRESSED` in scripts without spaces."""
 
 TREATS: Final = CuePattern(
     r"rewrite|rephrase|reword|paraphrase|translate|summari[sz]e|sum (?:\w+ )?up|shorten",
@@ -399,7 +400,7 @@ TREATS: Final = CuePattern(
     r"explique[rz]?|traduc[ei]\w*|resum[ei]\w*|reescrib\w*|explica\w*|traduzi\w*|riassum\w*|spiega",
     r"переведи\w*|перескажи\w*|сократи\w*|исправь\w*|объясни\w*",
 )
-"""Something is to be done to a text."""
+"""A request to treat a text."""
 
 TREATS_UNSPACED: Final = BeyondAscii(
     r"翻译|总结|概括|改写|润色|解释"
@@ -412,13 +413,13 @@ POINTS: Final = CuePattern(
     r"dies(?:e[nmrs]?)?|folgende[nmrs]?|ce(?:t|tte|s)?|ci-dessous|suivante?s?|est[aeo]s?|siguientes?",
     r"это\w?|эт[аиу]|quest[oaie]|ist[oa]|tak(?:ie|i|ą|a)|dit|deze",
 )
-"""A text is pointed at: it follows."""
+"""Words that point to a text: it follows."""
 
 POINTS_UNSPACED: Final = BeyondAscii(r"这[个封篇段份]|以下|下面|この|これ")
 """The same in scripts without spaces."""
 
 STATES_RULE: Final = 2
-"""What a sentence must be worth to be taken for a rule; tuned on the set `SEEN` of
+"""A sentence needs this worth to be taken as a rule; tuned on the set `SEEN` of
 tests/fidelity.py."""
 
 LIFTS: Final = CuePattern(
@@ -433,7 +434,7 @@ LIFTS: Final = CuePattern(
     r"(?:forget|drop|ignore|scrap) (?:about )?(?:the|that|what|my) (?:rule|ban|limit|part|bit|i"
     r" said)",
 )
-"""A permission, or a rule taken back."""
+"""A permission, or a revoked rule."""
 
 CHANGES: Final = CuePattern(
     r"instead|actually|now|no longer|any ?more|scratch that|forget|correction|chang(?:ed?|es|ing)",
@@ -445,7 +446,7 @@ CHANGES: Final = CuePattern(
     r"invece|agora|em vez|mudou|voortaan|teraz|zamiast|теперь|отныне|вместо|изменил\w*",
     r"الآن|أصبح(?:ت)?|بدلا|अब|बदल\w*",
 )
-"""A sentence that may take the place of an older one."""
+"""A sentence that may replace an older one."""
 
 REPLACES: Final = CuePattern(
     r"instead|scratch that|forget|correction|switch(?:ed|ing)?|mov(?:ed?|ing)|renamed?|replaced?s?",
@@ -454,7 +455,7 @@ REPLACES: Final = CuePattern(
     r"cambiad[oa]|d'ora in poi|invece|em vez|mudou|voortaan|zamiast|отныне|вместо|изменил\w*",
     r"أصبح(?:ت)?|بدلا",
 )
-"""The same, and so plainly that names may take each other's place, not only numbers."""
+"""The same, and so clear that names may replace each other, not only numbers."""
 
 TASK_OPENS: Final = LatePattern(
     r"(?:todo|to do|to-do|fixme|action item|noch offen|à faire)\b|позже|(?:next(?: up| step)?"
@@ -466,7 +467,7 @@ TASK_OPENS: Final = LatePattern(
     r"|when (?:this|that|we're|you're|all)\b[^,]{0,60}\b(?:done|finished|through|ready)\b"
     r"|(?:tell|ask|notify|let) (?:me|us|\w+) .{1,80}?\b(?:before|once|when|after)\b"
 )
-"""How a sentence opens on work that is still to be done."""
+"""The start of a sentence about open work."""
 
 TASK: Final = CuePattern(
     r"add (?:to|on) (?:the|your|our) list|ping me|come back to|at some point|some ?day|remind me"
@@ -476,13 +477,13 @@ TASK: Final = CuePattern(
     r"(?:we|you)(?:'ll| will) (?:also |still )?(?:need|have) to \w+ .{1,80}? (?:later|afterwards)",
     r"before (?:the|we) (?:release|ship|launch|deploy|merge)\w*, \w+",
 )
-"""Work that is still to be done."""
+"""Work that is still open."""
 
 DONE: Final = LatePattern(
     r"^(?:done|finished|completed|closed|fixed|resolved|erledigt|fait|hecho|готово"
     r"|完成)\s*[:-]\s*(.+)"
 )
-"""A line that closes a task, and what follows the word."""
+"""A line that closes a task, and the text after the word."""
 
 DECIDES: Final = CuePattern(
     r"decid(?:ed|e|ing)|decision|chose|chosen|opted|settled on|agreed (?:on|to|that)",
@@ -491,7 +492,7 @@ DECIDES: Final = CuePattern(
     r"the plan is|final answer|conclusion:|picked|wir nehmen|entschieden|on a décidé|decidimos",
     r"решили|决定|決めました",
 )
-"""A choice somebody made."""
+"""A choice that somebody made."""
 
 FAILS: Final = CuePattern(
     r"(?:did|does|do|would|could|will)(?:n't| not) work|won't work|not working",
@@ -501,23 +502,23 @@ FAILS: Final = CuePattern(
     r"tried .{1,120}? but|without success|to no avail|hat nicht funktioniert|n'a pas marché",
     r"no funcionó|не сработал\w*|失败了|うまくいきません",
 )
-"""An attempt that came to nothing, in somebody's own words."""
+"""A failed attempt, in somebody's own words."""
 
 TURNS: Final = join_cues(LIFTS, TASK, DECIDES, FAILS)
-"""Finds whether a sentence lifts a rule, or tells of work, a choice or a failure: most do not."""
+"""Tells whether a sentence revokes a rule, or reports work, a choice or a failure: most do not."""
 
 NAMES: Final = CuePattern(
     r"(?:is|are|was|were|be|it) (?:now )?(?:called|named|codenamed|known as)",
     r"(?:name|codename|alias|nickname|handle|username|hostname|branch|owner|contact) (?:is|=|:)",
     r"(?:ich heiße|je m'appelle|me llamo|меня зовут)",
 )
-"""A name is given."""
+"""A sentence that gives a name."""
 
 NAMING: Final = (
     *("called", "named", "known as", "name ", "alias ", "handle ", "branch ", "owner ", "contact "),
     *("ich heiße", "m'appelle", "me llamo", "зовут"),
 )
-"""One of these stands in what `NAMES` finds."""
+"""One of these is in every match of `NAMES`."""
 
 FORBIDDING_HEADING: Final = CuePattern(
     r"no|not|never|avoid|don'?ts?|cannot|can't|mustn't|forbidden|prohibited|banned|off[- ]limits"
@@ -547,13 +548,14 @@ _DENYING_WORDS: Final = (
     "\u0644\u0627 \u0644\u064a\u0633 \u0644\u0645 \u0644\u0646 \u0628\u062f\u0648\u0646"
 )
 DENYING: Final = frozenset(_DENYING_WORDS.split())
-"""Words that deny, in languages with spaces: what people cannot, do not and will not."""
+"""Words that deny, in languages with spaces: people use them for things they cannot or will not
+do."""
 
 DENYING_UNSPACED: Final = LatePattern(
     r"\u4e0d(?![\u8fc7\u904e\u9519\u932f\u5c11\u4ec5\u50c5\u540c])|\u6ca1(?![\u5173\u4e8b])|[\u522b\u52ff]"
     r"|\u306a\u3044|\u307e\u305b\u3093|\u306a\u304b\u3063\u305f"
 )
-"""The same of Chinese and Japanese."""
+"""The same for Chinese and Japanese."""
 
 _SMALL_WORDS: Final = (
     "a an and are as at be been but by can do does for from has have i if in into is it its it's "
@@ -570,14 +572,14 @@ TURNED: Final = CuePattern(
     r"ab (?:sofort|jetzt|nun|heute)|now|jetzt|nun|nunmehr|maintenant|désormais|dorénavant|ahora",
     r"adesso|d'ora in poi|agora|nu|voortaan|teraz|теперь|отныне|الآن|أصبح|أصبحت|अब",
 )
-"""What says that something is so from now on: without it a sentence is what it was before with
-another value."""
+"""Words that make a statement valid from now on: without them the sentence equals the earlier one
+with another value."""
 
 TURNED_UNSPACED: Final = LatePattern(
     r"现在|如今|目前|已经?|改成|改为|变成|变为|换成|更新为"
     r"|是|为|了"
 )
-"""The same, and what says what something is, in a script without spaces."""
+"""The same in a script without spaces, and words for "is"."""
 
 STOP: Final = frozenset(_SMALL_WORDS.split())
-"""Words that say nothing of what a sentence is about, units of time among them."""
+"""Words without meaning for the subject of a sentence, including units of time."""

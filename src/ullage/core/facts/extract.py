@@ -1,10 +1,10 @@
-"""What outlives the messages that said it: facts carried by code, compaction after compaction.
+"""The facts that outlive their messages: code carries them through every compaction.
 
 `collect` folds messages into `Facts`, `render` writes them into a budget of tokens, `parse` reads
-back what `render` wrote. No model takes part, so a rule comes through in the user's own words.
-Only users give constraints, tasks and what was said; only arguments of tool calls give files and
-commands (`calls`); tool output gives nothing. It knows nothing of dialects, windows,
-policies or how tokens are counted.
+the result of `render`. No model takes part, so a rule stays in the user's own words. Only users
+give constraints, tasks and said words; only arguments of tool calls give files and commands
+(`calls`); tool output gives nothing. This module knows nothing of dialects, windows, policies or
+token counting.
 """
 
 from __future__ import annotations
@@ -51,11 +51,12 @@ __all__ = [
 ]
 
 WORDS: Final = ("said", "found", "results")
-"""Sections of words that outlived their messages by their worth (`salience`): no rule finds any."""
+"""Sections of words that outlived their messages because of their worth (`salience`), not by
+rule."""
 
 
 class Bound(NamedTuple):
-    """How much of a section is kept: lines, characters of one line, characters of all."""
+    """The limit of a section: number of lines, characters of one line, characters in total."""
 
     lines: int
     line: int
@@ -76,8 +77,8 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     "identifiers": Bound(160, prose.VALUE_MOST + 80, 16_000),
     **dict.fromkeys(WORDS, Bound(20_000, 100_000, 4_000_000)),
 }
-"""All but words together stay under 45,000 tokens of English. What is over it goes, oldest first;
-of constraints what is no rule in itself goes before what is."""
+"""All sections except words together stay under 45,000 tokens of English. A full section drops its
+oldest lines first. `constraints` drops lines that are not rules before rules."""
 
 _KEY: Final = FINDING + "facts"
 _SECTION: Final[Mapping[str, str]] = {
@@ -86,7 +87,7 @@ _SECTION: Final[Mapping[str, str]] = {
     "failure": "failures",
     "value": "identifiers",
 }
-"""Where a line goes by its kind; rules, decisions and values of users are constraints."""
+"""The section of a line by its kind; rules, decisions and values of users are constraints."""
 
 
 class _Line(NamedTuple):
@@ -97,10 +98,9 @@ class _Line(NamedTuple):
 
 _Names = tuple[str, ...]
 _Extract = tuple[tuple[_Line, ...], _Names, _Names, _Names, _Names, TodoList | None]
-"""What one message gives, whatever came before it: lines, and what its calls tell, as in `Told`.
+"""The content of one message, independent of earlier ones: lines, and the fields of `Told`.
 
-A plain tuple of plain ones: the collector passes over what calls tell.
-"""
+A plain tuple of plain tuples: the garbage collector skips it."""
 
 _NOTHING: Final[_Extract] = ((), (), (), (), (), None)
 
@@ -109,7 +109,7 @@ _NOTHING: Final[_Extract] = ((), (), (), (), (), None)
 
 
 def _extract(message: Message) -> _Extract:
-    """Return what a message gives, worked out once for each message."""
+    """Return the content of a message, computed once for each message."""
     if message.role not in ("user", "assistant") and not list_answers(message):
         return _NOTHING
     known: _Extract | None = message.memo.get(_KEY)
@@ -134,9 +134,9 @@ def _read(message: Message) -> _Extract:
 
 
 def _judge_text(text: str, *, user: bool) -> Iterator[_Line]:
-    """Yield the lines that the text of a message gives, each sentence in one of them at most.
+    """Yield the lines from the text of a message; each sentence gives at most one.
 
-    Of a user's it is what they typed.
+    For a user message, `text` is only the text that the user typed.
     """
     label = "" if user else ASSISTANT
     opening = ""
@@ -160,14 +160,14 @@ _OPENS: Final = LatePattern(
     r"|on second thoughts?|change of plan)[.!:]?",
     re.IGNORECASE,
 )
-"""A sentence that says only that the next one changes something."""
+"""A sentence that only announces a change by the next one."""
 
 
 # ── the fold ────────────────────────────────────────────────────────────────────────────────────
 
 
 class _Shelf:
-    """Lines in order, the newest last, within a bound; a line that comes again moves to the end."""
+    """Lines in order, the newest last, within a bound; a repeated line moves to the end."""
 
     def __init__(self, bound: Bound) -> None:
         self.lines: dict[str, None] = {}
@@ -176,7 +176,7 @@ class _Shelf:
         self.chars = 0
 
     def add(self, line: str, *, weak: bool = False) -> None:
-        """Add a line; those that are `weak` go first where there are too many."""
+        """Add a line. If the shelf is too full, `weak` lines go first."""
         if not line or len(line) > self.bound.line:
             return
         self.drop(line)
@@ -200,7 +200,7 @@ class _Shelf:
 
 
 class _Index:
-    """Which lines say something of the same: by masked sentence and by subject."""
+    """Lines by masked sentence and by subject, to find lines about the same thing."""
 
     def __init__(self) -> None:
         self.lines: dict[str, dict[str, None]] = {}
@@ -219,7 +219,7 @@ class _Index:
 
 
 class _Holders:
-    """Which lines have a word or a value, or are alike: a sentence takes the place of no others."""
+    """Lines by their words, values, masked sentence and subject, to find lines to replace."""
 
     def __init__(self, lines: Iterable[str], profiles: Mapping[str, Profile]) -> None:
         self.lines: dict[str, list[str]] = {}
@@ -231,7 +231,7 @@ class _Holders:
             self.lines.setdefault(name, []).append(line)
 
     def find(self, new: Profile) -> set[str]:
-        """Return the lines that have something of a sentence, or of what it puts aside."""
+        """Return the lines that share something with a sentence, or with its discarded names."""
         names = chain(new.words, new.values, new.dropped, _list_whole(new))
         return {line for name in names for line in self.lines.get(name, ())}
 
@@ -255,8 +255,8 @@ def _names(known: Profile) -> Iterator[str]:
 def _list_values(said: Iterable[str]) -> Iterator[str]:
     """Yield the sentences with a value among words that outlived their messages.
 
-    They stand with the words beside them, and a later one takes their place all the same; but for
-    one behind another sentence, which may be of what that one tells of.
+    They stand among other words, but a later value still replaces them. Only the first sentence of
+    each piece counts, because a later one may depend on the sentence before it.
     """
     for line in said:
         for piece in line.split(GAP):
@@ -265,13 +265,13 @@ def _list_values(said: Iterable[str]) -> Iterator[str]:
 
 
 _THEIRS: Final = ("decisions", "identifiers")
-"""Sections in which a later sentence of the assistant takes the place of an older one."""
+"""Sections in which a later sentence of the assistant replaces an older one."""
 
 
 class _Ledger:
-    """The state of the fold. All of it can be had back from the lines alone.
+    """The state of the fold. It can be restored from the lines alone.
 
-    Without `works` it takes no note of files, commands and skills.
+    Without `works` it ignores files, commands and skills.
     """
 
     def __init__(self, earlier: Facts, *, works: bool = True) -> None:
@@ -289,7 +289,7 @@ class _Ledger:
                 self.put(name, line)
 
     def copy(self) -> _Ledger:
-        """Return a ledger that goes on from here by itself."""
+        """Return an independent copy that can continue from here."""
         made = _Ledger(UNKNOWN, works=self.works)
         made.shelves = {name: shelf.copy() for name, shelf in self.shelves.items()}
         made.profiles = dict(self.profiles)
@@ -304,7 +304,7 @@ class _Ledger:
         return known
 
     def put(self, section: str, line: str, *, weak: bool | None = None) -> None:
-        """Add a line to its shelf; `weak` tells whether it is no rule, None: not known."""
+        """Add a line to its shelf; `weak` means that it is not a rule, None means unknown."""
         section = find_section(section, line)
         if section == "constraints":
             self.index.add(line, self.profile(line))
@@ -318,7 +318,7 @@ class _Ledger:
         self.shelves[section].add(line)
 
     def take(self, extract: _Extract) -> None:
-        """Fold what one message gives into what is known."""
+        """Add the content of one message to the state."""
         lines, changed, files, commands, skills, todo = extract
         for line in lines:
             self.profiles[line.text] = line.profile
@@ -337,7 +337,7 @@ class _Ledger:
             self.list_tasks(todo)
 
     def note_files(self, changed: _Names, files: _Names) -> None:
-        """Note which files were changed and read."""
+        """Note the files that were changed and read."""
         for one in changed:
             self.shelves["files"].drop(self.read.pop(one, one))
             self.put("changed", one)
@@ -349,7 +349,7 @@ class _Ledger:
                 self.put("files", one)
 
     def list_tasks(self, todo: TodoList) -> None:
-        """Put the items of a to-do list in the place of those of the one before it."""
+        """Replace the items of the previous to-do list with those of a new one."""
         for task in [t for t in self.shelves["tasks"].lines if t.startswith(TODO)]:
             self.shelves["tasks"].drop(task)
         for task in todo.left:
@@ -358,7 +358,7 @@ class _Ledger:
             self.put("done", task)
 
     def state(self, line: _Line) -> None:
-        """Put a line where it belongs, and take away those whose place it takes."""
+        """Put a line into its section, and remove the lines that it replaces."""
         section = _SECTION.get(line.kind, "constraints")
         gone: list[str] = []
         if section in _THEIRS and not line.text.startswith(LABELS):
@@ -374,11 +374,11 @@ class _Ledger:
             self.put(section, line.text, weak=line.kind not in ("rule", "lift"))
 
     def remove_overtaken(self, line: _Line) -> list[str]:
-        """Take away the lines whose place a sentence of the user takes; return them."""
+        """Remove the lines that a sentence of the user replaces; return them."""
         new = line.profile
         gone = {old: None for old in self.index.like(new) if old != line.text}
         if new.changes or new.lifts or new.dropped:
-            known = self.profiles  # it has those of all constraints
+            known = self.profiles  # it has the profiles of all constraints
             lines = self.shelves["constraints"].lines
             if self.holders is None:
                 self.holders = _Holders(lines, known)
@@ -392,7 +392,7 @@ class _Ledger:
         return list(gone)
 
     def unsay(self, old: str, new: Profile) -> None:
-        """Take away what the assistant said of a value that holds no more."""
+        """Remove the assistant's lines about a value that is no longer true."""
         known = self.profile(old)
         stale = known.values - new.values
         for shelf in (self.shelves[name] for name in _THEIRS):
@@ -402,14 +402,14 @@ class _Ledger:
                     shelf.drop(line)
 
     def close(self, done: Profile) -> None:
-        """Move a task to what is done that is said to be."""
+        """Move a finished task from the open tasks to the done ones."""
         for task in list(self.shelves["tasks"].lines):
             if prose.same_task(done, self.profile(task)):
                 self.shelves["tasks"].drop(task)
                 self.put("done", task)
 
     def close_books(self) -> tuple[Facts, frozenset[str]]:
-        """Return what is known, section by section, and what people said that holds no more."""
+        """Return all facts by section, and the user's words that no longer hold."""
         facts = Facts(**{name: tuple(shelf.lines) for name, shelf in self.shelves.items()})
         return facts, frozenset(self.overtaken.difference(facts.constraints))
 
@@ -419,10 +419,10 @@ def _bare(line: str) -> str:
 
 
 def collect(messages: Sequence[Message], earlier: Facts = UNKNOWN) -> Facts:
-    """Return what is worth keeping of `messages`, on top of what was known before them.
+    """Return the facts worth keeping of `messages`, in addition to `earlier` ones.
 
-    A fold: `collect(a + b)` equals `collect(b, earlier=collect(a))`. Summaries among the messages
-    give nothing: `parse` what they carry and pass it as `earlier`. What comes back is bounded
+    This is a fold: `collect(a + b)` equals `collect(b, earlier=collect(a))`. Summaries among the
+    messages give nothing: `parse` their content and pass it as `earlier`. The result is bounded
     (`BOUNDS`), whatever a user pasted or a tool wrote.
     """
     return collect_held(messages, earlier)[0]
@@ -431,9 +431,9 @@ def collect(messages: Sequence[Message], earlier: Facts = UNKNOWN) -> Facts:
 def collect_held(
     messages: Sequence[Message], earlier: Facts = UNKNOWN, *, works: bool = True
 ) -> tuple[Facts, frozenset[str]]:
-    """Return what `collect` does, and what people said that a later sentence took the place of.
+    """Return the result of `collect`, and the user's words that a later sentence replaced.
 
-    Without `works` no files, commands and skills are noted.
+    Without `works` it ignores files, commands and skills.
     """
     ledger = _Ledger(earlier, works=works)
     asked: dict[str, bool] = {}
@@ -446,14 +446,14 @@ def collect_held(
 
 
 STOPS: Final = 8
-"""How often the state of a fold is kept on its way."""
+"""The number of states that a fold keeps on its way."""
 
 LEAST_STEP: Final = 64
-"""Messages that are folded sooner than a state is kept."""
+"""At least this many messages are folded between two kept states."""
 
 
 class _Fold(NamedTuple):
-    """Places that were folded on top of what was known, and states on the way there."""
+    """Positions that were folded in addition to `earlier` facts, and states on the way there."""
 
     earlier: Facts = UNKNOWN
     places: Sequence[int] = ()
@@ -461,14 +461,15 @@ class _Fold(NamedTuple):
 
 
 ENDS: Final = 4
-"""Results of folds that are kept: one compaction asks for two or three."""
+"""Kept results of folds: one compaction asks for two or three."""
 
 
 class Folds:
-    """Folds of the messages of one history, at places in their order.
+    """Folds of the messages of one history, at positions in order.
 
-    A fold goes on from where the one before it stood, as far as it began with the same places: its
-    state is kept some times on its way, after `least` messages or more. Threads may share it.
+    A fold continues from the previous one, as far as both began with the same positions. A fold
+    keeps its state a few times on its way, at intervals of at least `least` messages. Threads may
+    share it.
     """
 
     def __init__(self, least: int = LEAST_STEP) -> None:
@@ -478,7 +479,7 @@ class Folds:
         self._ends: tuple[tuple[tuple[int, ...], Facts, tuple[Facts, frozenset[str]]], ...] = ()
 
     def copy(self) -> Folds:
-        """Return folds of a history that goes on from this one."""
+        """Return the folds for a longer history that begins with this one."""
         made = Folds(self._least)
         made._extracts = dict(self._extracts)
         made._last, made._ends = self._last, self._ends
@@ -487,7 +488,7 @@ class Folds:
     def collect_held(
         self, messages: Sequence[Message], places: tuple[int, ...], earlier: Facts = UNKNOWN
     ) -> tuple[Facts, frozenset[str]]:
-        """Return what `collect_held` does of the messages at these places."""
+        """Return the result of `collect_held` for the messages at these positions."""
         ends = self._ends
         for begun, known, found in ends:
             if begun == places and known == earlier:
@@ -514,12 +515,12 @@ class Folds:
         return ledger.close_books()
 
     def _find_stops(self, places: Sequence[int], earlier: Facts) -> list[tuple[int, _Ledger]]:
-        """Return the states of the last fold that are on the way to these places."""
+        """Return the states of the last fold that also lead to these positions."""
         last = self._last
         shared = _count_shared(places, last.places) if earlier == last.earlier else 0
         return [stop for stop in last.stops if stop[0] <= shared]
 
 
 def _count_shared(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return how many places two rows of them begin with alike."""
+    """Return the length of the common beginning of two lists of positions."""
     return sum(1 for _ in takewhile(bool, map(eq, one, other)))

@@ -1,7 +1,7 @@
-"""How much in a sentence speaks for a rule: what each of its cues is worth, and their sum.
+"""Grade the evidence for a rule in a sentence: the worth of its cues, added up.
 
-Cues are looked for together where most sentences have none of them, at the head of a sentence
-where they open it, and by parts of them that are found faster. It knows no place and no kind.
+For speed, rare cues are searched together, cues at the start of a sentence only there, and some
+only if a simple part of them occurs. This module knows no place and no kind.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ WORTH: Final[tuple[tuple[LatePattern, int, tuple[str, ...]], ...]] = (
     (cues.PREFERS, 2, ("i ", "i'd", "we ", "we'd", "our ")),
     (cues.SAYS_NO, 2, ("no ", "not ", "nothing ", "none ")),
 )
-"""What cues are worth, and parts one of which stands in every sentence that has one: without it
-none is looked for."""
+"""The worth of cues, and parts. Every matching sentence has one of the parts: without one, the cue
+is not searched."""
 
 WORTH_AT_HEAD: Final[tuple[tuple[LatePattern, int, tuple[str, ...]], ...]] = (
     (cues.STATES, 1, cues.STATING),
@@ -25,14 +25,14 @@ WORTH_AT_HEAD: Final[tuple[tuple[LatePattern, int, tuple[str, ...]], ...]] = (
     (cues.NARRATES, -4, ("",)),
     (cues.PAST, -3, ("",)),
 )
-"""The same of cues that are found from the head of a sentence on alone."""
+"""The same for cues that can only match from the start of a sentence."""
 
 WORTH_OPENING: Final[tuple[tuple[LatePattern, int], ...]] = (
     (cues.DENIES, 2),
     (cues.CONDITION, 2),
     (cues.DISTRIBUTES, 1),
 )
-"""The same of those whose first words `cues.OPENS` finds."""
+"""The same for cues whose first words `cues.OPENS` finds."""
 
 WORTH_JOINED: Final[tuple[tuple[cues.CuePattern, int], ...]] = (
     (cues.PROHIBITS, 3),
@@ -48,10 +48,10 @@ WORTH_JOINED: Final[tuple[tuple[cues.CuePattern, int], ...]] = (
     (cues.DENIES_ELSEWHERE, 1),
     (cues.IDIOMS, -4),
 )
-"""The same of cues that are looked for together."""
+"""The same for cues that are searched together."""
 
 JOINED: Final = cues.join_cues(*(cue for cue, _ in WORTH_JOINED))
-"""Finds where the first of these is: most lines of data have none, and are looked through once."""
+"""Finds the first of these cues: most lines of data have none, and are searched only once."""
 
 WORTH_OF_SCRIPTS: Final[tuple[tuple[BeyondAscii, int], ...]] = (
     (cues.SCRIPTS, 3),
@@ -62,10 +62,10 @@ WORTH_OF_SCRIPTS: Final[tuple[tuple[BeyondAscii, int], ...]] = (
 
 
 def find_worth(lower: str, *, data: bool = False) -> int:
-    """Return how much in a sentence in small letters speaks for a rule.
+    """Return the evidence for a rule in a sentence in small letters.
 
-    Of `data` there is much, and little in it: there the cues are looked for together. The pattern
-    for that takes as long to compile as all of them, and is not worth it for what people type.
+    `data` is long and has few cues: there the cues are searched together. The joined pattern takes
+    as long to compile as all of them, so it is not used for typed text.
     """
     holds = lower.__contains__
     found = [worth for cue, worth, parts in WORTH if any(map(holds, parts)) and cue.search(lower)]

@@ -1,6 +1,6 @@
-"""Tell two hands apart by how their sentences begin: with capitals, or with small letters.
+"""Tell two writers apart by the first letters of their sentences: capital or small.
 
-It knows one trace of another hand, in any language with capitals; `copied` weighs it.
+It finds one trace of another writer, in any language with capitals; `copied` weighs it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ullage.core.facts.voice import SENTENCE, speaks
 
 
 def find_minded(lines: Sequence[str], opening: int) -> Iterator[int]:
-    """Yield the paragraphs whose sentences begin with capitals, behind words that do not.
+    """Yield the paragraphs whose sentences begin with capitals, after words that do not.
 
-    Who types in small letters does so to the end; names begin with a capital all the same. Who
-    begins only half of the sentences so may go on with capitals, and to speak of themselves. Rules
-    that somebody says will follow are their own, and so is a paragraph of hardly anything else.
+    A person who types in small letters does so to the end, except for names. A person who begins
+    only half of the sentences so may continue with capitals and speak of themselves. Rules that the
+    first words announce are the person's own, and so is a paragraph of mostly commands.
     """
     first = " ".join(lines[:opening])
     begun = _BEGINS.search(first) if opening < len(lines) else None
@@ -59,13 +59,13 @@ _COMMAND: Final = LatePattern(
     r"|\u043d\u0438\u043a\u043e\u0433\u0434\u0430|\u043d\u0435)\b",
     re.IGNORECASE,
 )
-"""How a command begins, rather than a sentence that says who must do what."""
+"""The start of a command, unlike a sentence that says who must do what."""
 
 CAPITALS: Final = 0.8
-"""The share of a paragraph's sentences that begin with a capital where somebody minds them."""
+"""The share of a paragraph's sentences with a capital at the start, for a careful writer."""
 
 HAND: Final = 3
-"""Sentences of a paragraph by which it is told whether they begin with capitals."""
+"""The least number of such sentences in a paragraph."""
 
 _BEGINS: Final = LatePattern(r"(?:^|(?<=[^\W\d_]{2}[.!?]) )\s*([^\W\d_])")
-"""The first letter of a text, and of each sentence behind another one that ends in a word."""
+"""The first letter of a text, and of each sentence after one that ends in a word."""

@@ -1,6 +1,6 @@
-"""Traces of layout: titles, headings and letters, which people set when they write for others.
+"""Traces of layout: titles, headings and letters, as people write them for others.
 
-It knows shapes of lines in any language; `copied` weighs them.
+This module knows shapes of lines in any language; `copied` weighs them.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ _CLOSING: Final = LatePattern(
     r"|\u0443\u0432\u0430\u0436\u0435\u043d\u0438\u0435\u043c)\b",
     re.IGNORECASE,
 )
-"""How letters end, where no comma tells."""
+"""Closings of letters without a comma."""
 
 TITLE_LEAST: Final = 8
-"""Letters of a line in capitals that is a title: fewer may be a name, or loud."""
+"""Letters of a title in capitals: a shorter line may be a name, or shouted."""
 
 TITLE_MOST: Final = 90
 """Characters of a title."""
 
 NAMES: Final = 4
-"""Lines of a signature: a name, what somebody is, where, and a number."""
+"""Lines of a signature: a name, a role, a place, and a number."""
 
 
 def find_titles(lines: Sequence[str], opening: int) -> Iterator[int]:
-    """Yield titles in capitals behind somebody's first words, unless they say that rules follow."""
+    """Yield titles in capitals after a person's first words, unless they announce rules."""
     for number in range(max(opening, 1), len(lines)):
         if _is_title(lines[number]) and not cues.RULE_HEADING.search(lines[number].lower()):
             yield number
 
 
 def wants(told: str) -> bool:
-    """Tell whether somebody says what is to be made: titles are of what they ask for then."""
+    """Tell whether words request a product: titles then belong to the request."""
     return _WANTED.search(told) is not None
 
 
@@ -57,11 +57,11 @@ _WANTED: Final = LatePattern(
     r"|\u043d\u0443\u0436\w+|\u0445\u043e\u0447\w+)\b",
     re.IGNORECASE,
 )
-"""Words by which somebody says what is to be made."""
+"""Words that request a product."""
 
 
 def _is_title(line: str) -> bool:
-    """Tell whether a line is words in capitals, and no cry."""
+    """Tell whether a line is words in capitals, and not an exclamation."""
     bare = line.strip()
     if not bare or len(bare) > TITLE_MOST or bare.endswith((":", "!", "?", "\uff1a", "\uff01")):
         return False
@@ -70,7 +70,7 @@ def _is_title(line: str) -> bool:
 
 
 def find_headings(lines: Sequence[str], opening: int) -> Iterator[int]:
-    """Yield lines of a few words above which a line is blank, and below which a text begins."""
+    """Yield lines of a few words with a blank line above and a text below."""
     for number in range(max(opening, 1), len(lines) - 1):
         below = lines[number + 1] or (lines[number + 2] if number + 2 < len(lines) else "")
         alone = not lines[number - 1].strip() and _is_label(lines[number])
@@ -91,9 +91,9 @@ def _is_label(line: str) -> bool:
 
 
 def find_letters(lines: Sequence[str]) -> Iterator[range]:
-    """Yield letters from the greeting to the signature, where words of another hand are beside.
+    """Yield letters from the greeting to the signature, if the message has other words too.
 
-    A letter that is all of a message may be to the model.
+    A letter that is the whole message may be addressed to the model.
     """
     begun, greeted, own = 0, -1, False
     for number in range(len(lines) - 1):
@@ -113,7 +113,7 @@ def find_letters(lines: Sequence[str]) -> Iterator[range]:
 
 
 def _find_end(lines: Sequence[str], number: int) -> int:
-    """Return the line behind the signature below a closing, the same line where there is none."""
+    """Return the line after the signature below a closing, the same line without a signature."""
     if not _is_closing(lines, number):
         return number
     end = number + 1
@@ -123,7 +123,7 @@ def _find_end(lines: Sequence[str], number: int) -> int:
 
 
 def _is_closing(lines: Sequence[str], number: int) -> bool:
-    """Tell whether a line is the few words above a signature, a blank line above them."""
+    """Tell whether a line is the few words above a signature, after a blank line."""
     bare = lines[number].strip()
     if not bare or lines[number - 1].strip() or bare[0].islower() or len(bare) > 48:
         return False
@@ -133,7 +133,7 @@ def _is_closing(lines: Sequence[str], number: int) -> bool:
 
 
 def _is_greeting(line: str, above: str) -> bool:
-    """Tell whether somebody is greeted in a line: the first words of a text, alone on it."""
+    """Tell whether a line is a greeting: the first words of a text, alone on the line."""
     bare = line.strip()
     few = 0 < len(bare) <= 60 and len(bare.split()) <= 7 and not bare[0].islower()
     begins = not above.strip() or above.rstrip().endswith((":", "\uff1a"))

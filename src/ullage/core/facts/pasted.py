@@ -1,8 +1,8 @@
-"""Tell which lines of a message somebody pasted, by the shape that tools and programs give them.
+"""Find pasted lines of a message, by the shape that tools and programs give them.
 
-Results of tools in the user's role, search results, logs, diffs, listings, tables, transcripts: a
-program wrote their frame. Frames of programs are known by their words, all else by structure, in
-any language. Whether a line is typed otherwise is not known here.
+Tool results in the user's role, search results, logs, diffs, listings, tables, transcripts: a
+program wrote their frame. Frames of programs are recognised by their words, all else by structure,
+in any language. Other kinds of quotation are not known here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FRAMES: Final = LatePattern(
     r")",
     re.IGNORECASE,
 )
-"""How programs begin what they put into a user's message; it goes on to the message's end."""
+"""First words of programs in a user's message; the frame goes on to the message's end."""
 
 _DUMPS: Final = LatePattern(
     r"\s{0,3}(?:traceback \(most recent call last\):"
@@ -41,7 +41,7 @@ _DUMPS: Final = LatePattern(
     r")",
     re.IGNORECASE,
 )
-"""How begins what people copy from a terminal: behind it they may go on."""
+"""First words of text copied from a terminal; a person may continue after it."""
 
 _PROMPT: Final = LatePattern(r"\s{0,3}(?:[\w.-]{1,40}@[\w.-]{1,60}[^\s]{0,80}[$#%]|\$|>>>) \S")
 _NUMBERED: Final = LatePattern(r"\s{0,8}\d{1,6} ?(?:[|│→]|\t)")
@@ -52,7 +52,7 @@ _TIMED: Final = LatePattern(
     r"|(?:[^\s\d]{1,24}\s+){1,4}?\(?\d{1,2}:\d\d(?::\d\d)?(?: ?[ap]\.?m\b\.?)?\)?(?::|\s*$))",
     re.IGNORECASE,
 )
-"""A time at the head of a line, or behind a name."""
+"""A time at the start of a line, or after a name."""
 _LABEL: Final = LatePattern(r"\s{0,3}\W{0,2}([^\s:|][^:|\n]{0,30}):\s+\S")
 _QUOTE: Final = LatePattern(r"\s{0,3}>")
 _ASKED: Final = LatePattern(r"\s{0,3}(?:Q|Question)\s?\d{0,3}[:.]\s+\S", re.IGNORECASE)
@@ -63,7 +63,7 @@ _JSON: Final = LatePattern(r"\s{0,40}[\[{]{1,3}\s{0,3}\"[^\"\n]{1,200}\"\s{0,3}:
 _INSIDE: Final = LatePattern(r"<([A-Za-z][\w-]{0,40})(?: [^<>]{0,200})?>([^<>]{8,4000})</\1>")
 
 _MACHINE: Final = LatePattern(
-    r"(?:\s{2,12}(?![-*+•\d])\S"  # set in, and no item of a list
+    r"(?:\s{2,12}(?![-*+•\d])\S"  # indented, and not a list item
     r"|\s{0,8}[\w.-]{1,40} ?[:+]?= ?\S"
     r"|\s{0,8}(?://|/\*|\*/|;;|<!--|<\?|#!|#include|-->)"
     r"|\[[\w .:/-]{1,60}\]\s*$"
@@ -75,23 +75,23 @@ _MACHINE: Final = LatePattern(
     r"|[\w./\\-]{1,120}\.[A-Za-z]\w{0,5}(?: \([^()\n]{1,40}\))?:?\s*$"
     r"|[^\n]{0,400}[{};]\s*$)"
 )
-"""Lines as programs write them and people do not."""
+"""Lines in the form of programs, not of people."""
 
 _PARTING: Final = LatePattern(r"\s{0,3}([-=_*~.])\1{2,3}\s*$")
-"""A short ruler, as Markdown has it: alone these part what somebody writes."""
+"""A short ruler as in Markdown: such lines alone only divide a person's text."""
 
 CELLS: Final = (",", ";", "\t", "|")
 ROWS: Final = 3
-"""Lines with as many cells that make a table."""
+"""This many lines with an equal number of cells are a table."""
 
 TURNS: Final = 3
-"""Lines with a speaker's name that make a transcript, one of them speaking twice."""
+"""This many lines with a speaker's name are a transcript, if one speaks twice."""
 
 
 def find_pasted(marked: Sequence[str]) -> frozenset[int]:
-    """Return the numbers of the lines that stand in the frame of a program, or look like data.
+    """Return the numbers of the lines in the frame of a program, or with the look of data.
 
-    Lines that are known to be quoted come as `QUOTED`.
+    Lines that are known to be quoted are given as `QUOTED`.
     """
     lines = ["" if line == QUOTED else line for line in marked]
     found = {*range(_find_frame(lines), len(lines))}
@@ -102,7 +102,7 @@ def find_pasted(marked: Sequence[str]) -> frozenset[int]:
     if made < len(lines):
         found.update(range(made, find_return(lines, made, made=True)))
     timed, turns = list[int](), list[int]()
-    if len(lines) > 1:  # these take two lines at least
+    if len(lines) > 1:  # these need at least two lines
         timed, turns = _list_timed(lines), _list_turns(lines)
         for said in filter(None, (timed, turns)):
             found.update(range(said[0], find_return(lines, said[-1])))
@@ -126,22 +126,22 @@ def _find_frame(lines: Sequence[str]) -> int:
 
 
 def _find_dump(lines: Sequence[str]) -> int:
-    """Return the first line of what somebody copied from a terminal."""
+    """Return the first line of text copied from a terminal."""
     dumped = (n for n, line in enumerate(lines) if _DUMPS.match(line) or _PROMPT.match(line))
     return next(dumped, len(lines))
 
 
 def _list_timed(lines: Sequence[str]) -> list[int]:
-    """Return the lines with times in front, where there are two."""
+    """Return the lines that begin with a time, if there are two."""
     timed = [number for number, line in enumerate(lines) if _TIMED.match(line)]
     return timed if len(timed) > 1 else []
 
 
 def _find_own(lines: Sequence[str], said: Collection[int]) -> int:
-    """Return the line at which a person goes on behind what others `said`, in these lines.
+    """Return the line at which a person continues after other people's words in the lines `said`.
 
-    It is a last paragraph, or what stands right below, where nearly every line above it has a name
-    or a time in front and it has none, and somebody speaks of themselves in it, or asks.
+    It is a last paragraph, or the text directly below. Nearly every line above it has a name or a
+    time at its start and it has none, and a person speaks of themselves in it, or asks.
     """
     if not said:
         return len(lines)
@@ -157,18 +157,18 @@ def _find_own(lines: Sequence[str], said: Collection[int]) -> int:
 
 
 OWN_LEAST: Final = 20
-"""Characters of a line right below a transcript that goes on in its reader's words."""
+"""Characters of text directly below a transcript that may be its reader's words."""
 
 TURN: Final = 30
-"""Characters that a turn of a transcript has at least, its name with it, in the mean: shorter lines
-are a name and a time alone, above a text."""
+"""The mean number of characters of a transcript's turn, with its name. Shorter lines are only a
+name and a time, above a text."""
 
 OWN_SHARE: Final = 0.8
-"""The share of a transcript's lines that have a name or a time, where each turn is one line."""
+"""The share of a transcript's lines with a name or a time, if each turn is one line."""
 
 
 def _span(lines: Sequence[str], shape: LatePattern, least: int) -> range:
-    """Return the lines from the first to the last of a shape, none where there are too few."""
+    """Return the lines from the first to the last of a shape, empty if there are too few."""
     alike = [number for number, line in enumerate(lines) if shape.match(line)]
     if len(alike) < least:
         return range(0)
@@ -176,7 +176,7 @@ def _span(lines: Sequence[str], shape: LatePattern, least: int) -> range:
 
 
 def _find_machine(lines: Sequence[str]) -> range:
-    """Return the lines that a program wrote, with those between them and right behind the last."""
+    """Return the lines of a program, with those between them and directly after the last."""
     heads = Counter(head for line in lines if (head := _find_head(line)))
     alike = [
         number
@@ -192,13 +192,13 @@ def _find_machine(lines: Sequence[str]) -> range:
 
 
 def _find_head(line: str) -> str:
-    """Return the two words that a line begins with where they look like a program's mark."""
+    """Return the first two words of a line if they look like a program's mark."""
     head = " ".join(line.split(None, 2)[:2])
     return head if head[-1:] in ("!", ":", "]", "|", ">") else ""
 
 
 def _list_turns(lines: Sequence[str]) -> list[int]:
-    """Return the lines of a transcript: names before a colon, one of them more than once."""
+    """Return the lines of a transcript: names before a colon, one of them repeated."""
     named = [
         (n, mark[1].casefold()) for n, line in enumerate(lines) if (mark := _LABEL.match(line))
     ]
@@ -209,7 +209,7 @@ def _list_turns(lines: Sequence[str]) -> list[int]:
 
 
 def _find_rows(lines: Sequence[str]) -> Iterator[int]:
-    """Yield the lines of tables: some in a row with as many cells."""
+    """Yield the lines of tables: some in a row with an equal number of cells."""
     for mark in CELLS:
         run: list[int] = []
         for number, line in enumerate([*lines, ""]):
@@ -223,7 +223,7 @@ def _find_rows(lines: Sequence[str]) -> Iterator[int]:
 
 
 def _find_between(lines: Sequence[str]) -> Iterator[int]:
-    """Yield the lines from one that says that something begins to one that says that it ends."""
+    """Yield the lines from a "begin" line to its "end" line."""
     begun: int | None = None
     for number, line in enumerate(lines):
         if begun is None and _BEGIN.match(line):
@@ -234,7 +234,7 @@ def _find_between(lines: Sequence[str]) -> Iterator[int]:
 
 
 def _is_data(line: str) -> bool:
-    """Tell whether a line is JSON, or most of it stands between a tag and its end."""
+    """Tell whether a line is JSON, or is mostly the text between a tag and its end."""
     if _JSON.match(line):
         return True
     return any(2 * len(found[2]) > len(line) for found in _INSIDE.finditer(line))

@@ -1,7 +1,7 @@
-"""Patterns that are searched fast: alternatives in groups, ends of sentences by their marks.
+"""Patterns that search fast: grouped alternatives, and sentence ends found by their marks.
 
-Python tries one alternative after another at each word: those that begin with the same letter are
-passed over together. What is found stays the same. It knows no words.
+Python tries one alternative after another at each word. Alternatives with the same first letter are
+grouped, so that they are skipped together. The matches stay the same. This module knows no words.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ _DIGIT: Final = re.compile(r"\d")
 _OPEN: Final = "(?:"
 _REPEATS: Final = ("?", "*", "+", "{")
 _PIECES: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[()|]|[^\\\[()|]+", re.DOTALL)
-"""The pieces of a pattern: a bracket, a bar, and what holds neither: an escape, a class, a run."""
+"""The pieces of a pattern: a bracket, a bar, or a piece without them: an escape, a class, a run."""
 
 
 class LatePattern:
-    """A pattern that is compiled when it is asked for first: most texts need few of them.
+    """A pattern that is compiled at its first use: most texts need few patterns.
 
-    What it finds is called as fast as a compiled pattern's own method from then on.
+    From then on its methods are as fast as those of the compiled pattern.
     """
 
     def __init__(self, source: str, flags: int = 0) -> None:
@@ -31,93 +31,93 @@ class LatePattern:
 
     @cached_property
     def source(self) -> str:
-        """What it is compiled from."""
+        """Source of the pattern."""
         return self._source
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        """The pattern itself."""
+        """The compiled pattern."""
         return re.compile(self.source, self._flags)
 
     @cached_property
     def search(self) -> Callable[..., re.Match[str] | None]:
-        """Return what is found first, or None."""
+        """Return the first match, or None."""
         return self.pattern.search
 
     @cached_property
     def match(self) -> Callable[..., re.Match[str] | None]:
-        """Return what is found at the head of a text, or None."""
+        """Return the match at the start of a text, or None."""
         return self.pattern.match
 
     @cached_property
     def fullmatch(self) -> Callable[..., re.Match[str] | None]:
-        """Return what is found where it is all of a text, or None."""
+        """Return the match of a whole text, or None."""
         return self.pattern.fullmatch
 
     @cached_property
     def findall(self) -> Callable[[str], list[str]]:
-        """Return all that is found, or its group."""
+        """Return all matches, or their group."""
         return self.pattern.findall
 
     @cached_property
     def finditer(self) -> Callable[[str], Iterator[re.Match[str]]]:
-        """Yield all that is found."""
+        """Yield all matches."""
         return self.pattern.finditer
 
     @cached_property
     def sub(self) -> Callable[..., str]:
-        """Return a text with something else in the place of what is found."""
+        """Return a text with all matches replaced."""
         return self.pattern.sub
 
     @cached_property
     def split(self) -> Callable[[str], list[str]]:
-        """Return what stands between all that is found."""
+        """Return the pieces between all matches."""
         return self.pattern.split
 
     def begins(self, text: str) -> bool:
-        """Tell whether a text begins with it: may be handed on before it is compiled."""
+        """Tell whether a text begins with a match. It can be passed on before compilation."""
         return self.match(text) is not None
 
     def stands_in(self, text: str) -> bool:
-        """Tell whether it is in a text, in the same way."""
+        """Tell whether a text contains a match. It can be passed on before compilation."""
         return self.search(text) is not None
 
 
 class BeyondAscii:
-    """A pattern that finds nothing in ASCII: it is compiled when another text comes."""
+    """A pattern without matches in ASCII: it is compiled for the first other text."""
 
     def __init__(self, source: str) -> None:
         self._source = source
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        """The pattern itself."""
+        """The compiled pattern."""
         return re.compile(group_branches([self._source]))
 
     def search(self, text: str) -> re.Match[str] | None:
-        """Return what is found first, or None."""
+        """Return the first match, or None."""
         return None if text.isascii() else self.pattern.search(text)
 
 
 def has_digit(text: str) -> bool:
-    """Tell whether a text has a digit of any script; in ASCII each is looked for by itself."""
+    """Tell whether a text has a digit of any script; in ASCII each digit is searched by itself."""
     if text.isascii():
         return any(map(text.__contains__, "0123456789"))
     return _DIGIT.search(text) is not None
 
 
 def flatten(text: str) -> str:
-    """Return a text with its white space normalised: in most it is single blanks already."""
+    """Return a text with normalised white space: most texts only have single blanks already."""
     if text.isprintable() and "  " not in text:
         return text.strip()
     return " ".join(text.split())
 
 
 def group_branches(alternatives: Sequence[str]) -> str:
-    """Return alternatives as one pattern, those that begin with the same letter together.
+    """Return alternatives as one pattern, grouped by their first letter.
 
-    A group at the head of one is written out, an optional one as well. Patterns hold no capturing
-    groups: they would be numbered anew.
+    A group at the start of an alternative is expanded, also an optional one. The patterns must have
+    no capturing groups, because their numbers would change.
     """
     groups: dict[str, list[str]] = {}
     for branch in (found for one in alternatives for found in _spell_out(one)):
@@ -145,20 +145,20 @@ NO_END: Final = (
     rf"(?!(?<=\d\.)\s+{_MONTH})"
     + "".join(rf"(?<!\b(?:{w})\s\d\.)(?<!\b(?:{w})\s\d\d\.)" for w in _BEFORE_ORDINAL)
 )
-"""Behind a full stop that ends no sentence: of an initial, an abbreviation, a day or an ordinal
-("am 12. August", "die 2. Mannschaft") in the languages that write them so: German is told by the
-word before, German to Finnish by the month."""
+"""Lookarounds after a full stop that does not end a sentence: after an initial, an abbreviation, a
+day or an ordinal ("am 12. August", "die 2. Mannschaft") in languages with such ordinals. German is
+recognised by the word before, German to Finnish by the month."""
 
 
 _BEHIND: Final = ".!?\"')]"
-"""What stands at the end of a sentence in ASCII: its mark, and what closes behind it."""
+"""The end of a sentence in ASCII: its mark, and closing signs after it."""
 
 
 def split_at(ends: LatePattern, text: str) -> list[str]:
-    """Return a text cut behind each mark that ends a sentence; what follows the mark is left out.
+    """Return a text cut after each mark that ends a sentence, without the text that follows a mark.
 
-    `ends` finds the mark, one character, with what is left out: so it is looked for at marks alone.
-    Most texts in ASCII are one sentence: they have a mark at their end alone.
+    `ends` matches the mark, one character, and the text to leave out, so that only marks are tried.
+    Most ASCII texts are one sentence with a mark only at the end.
     """
     if text.isascii():
         within = text.rstrip(_BEHIND)
@@ -182,7 +182,7 @@ def _begins_with_letter(branch: str) -> bool:
 
 
 def _spell_out(pattern: str) -> Iterator[str]:
-    """Yield the alternatives of a pattern, each without a group at its head."""
+    """Yield the alternatives of a pattern, each without a group at its start."""
     for branch in split_branches(pattern):
         body, behind = _cut_group(branch)
         if not body or behind.startswith(_REPEATS[1:]):
@@ -197,7 +197,7 @@ def _spell_out(pattern: str) -> Iterator[str]:
 
 
 def split_branches(pattern: str) -> list[str]:
-    """Return what stands between the bars of a pattern that are in no group."""
+    """Return the pieces between the bars of a pattern that are outside of groups."""
     if "|" not in pattern:
         return [pattern]
     found, depth = [""], 0
@@ -211,7 +211,7 @@ def split_branches(pattern: str) -> list[str]:
 
 
 def _cut_group(branch: str) -> tuple[str, str]:
-    """Return the inside of a group at the head of an alternative, "" for none, and what follows."""
+    """Return the inside of a group at the start of an alternative, "" for none, and the rest."""
     if not branch.startswith(_OPEN):
         return "", branch
     pieces = _PIECES.findall(branch)

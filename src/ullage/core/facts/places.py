@@ -1,7 +1,7 @@
-"""Where segments stand in the text that they were cut from.
+"""Find segments in the text that they were cut from.
 
-A segment's white space is normalised, and an item may have its heading in front of it: neither
-stands so in the text. It cuts nothing.
+A segment's white space is normalised, and an item may have its heading before it, so it does not
+occur in the text literally. This module cuts nothing.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 Span: TypeAlias = tuple[int, int]
-"""Where a part of a text begins, and where it ends."""
+"""The start and end of a part of a text."""
 
 _ITEM: Final = LatePattern(r"\s{0,12}(?:[-*+\u2022\u2013]|\d{1,3}[.)]|\(\d{1,3}\)|[a-z][.)])\s+")
 
 
 class _Heading(NamedTuple):
-    """A line that goes with what is below it, up to a line: its span, and its bare words."""
+    """A heading for the lines below it: its span, its bare words, and the end of those lines."""
 
     span: Span
     bare: str
@@ -31,7 +31,7 @@ class _Heading(NamedTuple):
 
 
 class TextPlaces:
-    """A text in which segments are looked for, whatever white space is in either."""
+    """A text in which segments are found, whatever the white space in either."""
 
     def __init__(self, text: str) -> None:
         self._bare = _squeeze(text)
@@ -39,9 +39,10 @@ class TextPlaces:
         self._headings, self._items = _read_lines(text)
 
     def find(self, segment: str, begin: int = 0) -> Sequence[Span]:
-        """Return where a segment stands, not in front of `begin`; an item after its heading.
+        """Return the spans of a segment, not before `begin`; for an item, its heading's span first.
 
-        The heading may stand in front of `begin`: other items have it, too. An item has its mark.
+        The heading may be before `begin`, because other items share it. The span of an item
+        includes its mark.
         """
         bare = _squeeze(segment)
         start = bisect_left(self._offsets, begin)
@@ -55,14 +56,14 @@ class TextPlaces:
         return [*(heading.span for heading in self._list_above(span)), span]
 
     def has(self, segment: str) -> bool:
-        """Tell whether a segment stands in the text, an item below its heading."""
+        """Tell whether the text contains a segment, or an item below its heading."""
         bare = _squeeze(segment)
         return bool(bare) and (bare in self._bare or self._find_below(bare, 0, -1) is not None)
 
     def _find_below(self, bare: str, begin: int, before: int) -> tuple[int, str] | None:
-        """Return where an item stands below the heading that it has in front, and what of it does.
+        """Return the position of an item below the heading that it begins with, and the item alone.
 
-        It is looked for in front of `before`, where that is not negative.
+        If `before` is not negative, the position must be before it.
         """
         for heading in self._headings:
             item = bare.removeprefix(heading.bare)
@@ -76,13 +77,13 @@ class TextPlaces:
         return None
 
     def _list_above(self, span: Span) -> Iterator[_Heading]:
-        """Yield the headings above a part of the text that go with it."""
+        """Yield the headings above a part of the text that belong to it."""
         for heading in self._headings:
             if heading.span[1] <= span[0] < heading.stop:
                 yield heading
 
     def _span(self, at: int, bare: str) -> Span:
-        """Return the part of the text that some words take, with the mark of an item in front."""
+        """Return the span of some words in the text, including the mark of an item."""
         start = self._offsets[at]
         return self._items.get(start, start), self._offsets[at + len(bare) - 1] + 1
 
@@ -93,10 +94,10 @@ def _squeeze(text: str) -> str:
 
 
 def _read_lines(text: str) -> tuple[Sequence[_Heading], dict[int, int]]:
-    """Return the headings of a text, and where its items begin: by their words, with their marks.
+    """Return the headings of a text, and the start of each item: from its words to its mark.
 
-    A line that ends in a colon goes with the items right below it, or with the text; a marked one
-    with all up to the next marked one.
+    A line that ends in a colon belongs to the items directly below it, or to the text. A marked
+    heading belongs to everything up to the next marked one.
     """
     lines = text.splitlines(keepends=True)
     starts = [0, *accumulate(map(len, lines))]
@@ -125,7 +126,7 @@ def _read_lines(text: str) -> tuple[Sequence[_Heading], dict[int, int]]:
 
 
 def _find_end(lines: Sequence[str], number: int) -> int:
-    """Return the line behind the last item right below a line, or behind the text below it."""
+    """Return the line after the last item directly below a line, or after the text below it."""
     end, listed = number + 1, False
     for below in range(number + 1, len(lines)):
         if _ITEM.match(lines[below]):
@@ -136,4 +137,4 @@ def _find_end(lines: Sequence[str], number: int) -> int:
 
 
 HEADING_MOST: Final = 160
-"""Characters of a heading at most: a longer line says more than what is below it."""
+"""Most characters of a heading: a longer line says more than the text below it."""

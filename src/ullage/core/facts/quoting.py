@@ -1,7 +1,7 @@
-"""Tell what a person typed from what they quoted, line by line, by its shape in any language.
+"""Separate typed from quoted text, line by line, by its shape in any language.
 
-Fences, tags, rulers, heads of mails, documents with headings, and what looks `pasted` open a
-quotation. It knows nothing of what a line is worth.
+Fences, tags, rulers, heads of mails, documents with headings, and text that looks `pasted` open a
+quotation. This module knows nothing of the worth of a line.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from ullage.core.messages.transcript import Message
 
 Origin = Literal["typed", "shown", "document", "quoted"]
-"""Who wrote a line: the person; perhaps somebody they ask about (`shown`); perhaps the person, in a
-document of headings; somebody else."""
+"""The writer of a line: "typed" by the person; "shown", perhaps by somebody the person asks about;
+"document", perhaps by the person, in a document with headings; "quoted", by somebody else."""
 
 
 class TextLine(NamedTuple):
-    """A line of a text and where it comes from."""
+    """A line of a text and its origin."""
 
     text: str
     origin: Origin
@@ -46,13 +46,14 @@ _OWN: Final = LatePattern(
 _ASKED: Final = LatePattern(r"\[(?:attempt_completion|ask_followup_question|plan_mode_respond)\b")
 _RESULT: Final = LatePattern(r"[^\n]*\] Result:\s*$")
 _TOLD: Final = "The user has provided feedback"
-"""How Cline and Roo begin what a person answers to these tools: a line of their own may follow."""
+"""Prefix with which Cline and Roo begin a person's answer to these tools; it may be a separate
+line."""
 
 _RETRIEVED: Final = ("### Task:", "Respond to the user query using the provided context")
-"""How Open WebUI begins a message with retrieved texts; the person's words stand behind them."""
+"""The start of an Open WebUI message with retrieved texts; the person's words come after them."""
 
 FRAME: Final = 40
-"""Lines that a client's frame takes at most: a question that was asked stands in it."""
+"""Most lines of a client's frame, which also contains the question."""
 
 _RULER: Final = LatePattern(r"\s{0,3}([-=_*~])\1{4,200}\s*$")
 _SHORT_RULER: Final = LatePattern(r"\s{0,3}([-=_*~])\1{2,3}\s*$")
@@ -62,21 +63,21 @@ _ADDRESS: Final = LatePattern(r"[\w.+-]{1,64}@[\w-]{1,63}\.[\w.-]{2,63}")
 _HEADING: Final = LatePattern(r"#{1,6}\s+\S")
 
 LINES_MOST: Final = 20_000
-"""Lines of a text that are read, half of them from its head, half from its tail. What has more is a
-paste or what a program wrote, and each line takes ten microseconds. Those between are left out."""
+"""Lines of a text that are read, half from its head, half from its tail; those between are left
+out. A longer text is a paste or a program's output, and each line takes ten microseconds."""
 
 HEADINGS: Final = 2
-"""Headings of a message behind its first words from which on it holds a document."""
+"""A message with this many headings after its first words holds a document."""
 
 
 def read_origins(text: str, *, person: bool = True) -> list[TextLine]:
     """Return the lines of a text without those that only open or close a quotation.
 
-    Of a text with more than `LINES_MOST` lines it is the first and the last ones.
+    If a text has more than `LINES_MOST` lines, only the first and the last ones are returned.
 
-    A fence, a tag that is closed, and a pair of rulers end where they end; one ruler, a ruler with
-    a title, and the head of a mail (fields, an address in one of them) quote all that follows. Only
-    a `person` pastes: models quote within marks.
+    A fence, a closed tag, and a pair of rulers quote the text between them. A single ruler, a ruler
+    with a title, and the head of a mail (fields, one with an address) quote everything after them.
+    Only a `person` pastes: models quote within marks.
     """
     told = _pair_lines(text, _mark_origins(text, person=person))
     return _part_speech(told) if person else told
@@ -94,7 +95,7 @@ def _pair_lines(text: str, marks: bytes) -> list[TextLine]:
 
 
 def _part_speech(lines: Sequence[TextLine]) -> list[TextLine]:
-    """Return lines, each long speech in what a person typed as a line of somebody else's."""
+    """Return lines; each long speech in a typed line becomes a quoted line."""
     found: list[TextLine] = []
     above = ""
     for line in lines:
@@ -108,9 +109,9 @@ def _part_speech(lines: Sequence[TextLine]) -> list[TextLine]:
 
 
 def _mark_origins(text: str, *, person: bool = True) -> bytes:
-    """Return the place of each line's origin in `_ORIGINS`.
+    """Return for each line the position of its origin in `_ORIGINS`.
 
-    `_LEFT_OUT` stands for a line that only opens or closes a quotation, or is not read.
+    `_LEFT_OUT` marks a line that only opens or closes a quotation, or is not read.
     """
     lines = text.splitlines()
     if len(lines) <= LINES_MOST:
@@ -123,10 +124,10 @@ def _mark_origins(text: str, *, person: bool = True) -> bytes:
 
 
 def _find_read(lines: Sequence[str]) -> Sequence[int]:
-    """Return the lines that are read where there are too many: the first ones and the last ones.
+    """Return the lines to read if there are too many: the first ones and the last ones.
 
-    Those between them that open or end a quotation are read too, with the lines beside them, as
-    long as they are few: what they quote goes on to the last lines.
+    Lines between them that open or end a quotation are read too, with their neighbours, as long as
+    they are few: such a quotation may reach the last lines.
     """
     half = LINES_MOST // 2
     first, last = range(half), range(len(lines) - half, len(lines))
@@ -138,7 +139,7 @@ def _find_read(lines: Sequence[str]) -> Sequence[int]:
 
 
 def _opens_or_ends(line: str) -> bool:
-    """Tell whether a line is a fence, a tag, a ruler, or of the head of a mail."""
+    """Tell whether a line is a fence, a tag, a ruler, or a field of a mail's head."""
     if "@" in line and _FIELD.match(line) is not None:
         return True
     if line.lstrip()[:1] not in _BEGINS:
@@ -147,7 +148,7 @@ def _opens_or_ends(line: str) -> bool:
 
 
 _BEGINS: Final = frozenset("`~<-=_*")
-"""Characters that fences, tags and rulers begin with."""
+"""First characters of fences, tags and rulers."""
 
 
 def _mark_read(lines: Sequence[str], *, person: bool) -> bytes:
@@ -164,12 +165,12 @@ def _mark_lines(lines: Sequence[str], *, person: bool = True) -> bytes:
 
 
 def _may_frame(line: str) -> bool:
-    """Tell whether a line may be one that opens a quotation, or a heading: few do."""
+    """Tell whether a line may open a quotation or be a heading: few do."""
     return line.lstrip()[:1] in _FRAMING or "@" in line
 
 
 _FRAMING: Final = frozenset("`~<-=_*#").union(SPEECH)
-"""Characters that fences, tags, rulers, headings and speeches begin with."""
+"""First characters of fences, tags, rulers, headings and speeches."""
 
 
 def _mark_framing(lines: Sequence[str]) -> bytearray:
@@ -202,10 +203,10 @@ def _mark_framing(lines: Sequence[str]) -> bytearray:
 
 
 def _mark_framed(lines: Sequence[str]) -> bytes | None:
-    """Return the origins in a message that a client put around a person's words, None in others.
+    """Return the origins in a message with a client's frame around a person's words, else None.
 
-    Only where the client itself puts them words are theirs: files, pages and retrieved texts beside
-    them may have the same tags.
+    Words count as the person's only where the client itself puts them: files, pages and retrieved
+    texts in the same message may have the same tags.
     """
     told = [number for number, line in enumerate(lines) if line.strip()]
     if not told:
@@ -219,7 +220,7 @@ def _mark_framed(lines: Sequence[str]) -> bytes | None:
 
 
 def _find_answer(lines: Sequence[str], told: Sequence[int]) -> range | None:
-    """Return the lines of an answer to a tool of Cline's or Roo's; `told` are those with words."""
+    """Return the lines of an answer to a tool of Cline or Roo; `told` are the non-blank lines."""
     if _ASKED.match(lines[told[0]]) is None:
         return None
     ends = (at for at, number in enumerate(told[:FRAME]) if _RESULT.match(lines[number]))
@@ -235,7 +236,7 @@ def _find_answer(lines: Sequence[str], told: Sequence[int]) -> range | None:
 
 
 def _find_query(lines: Sequence[str], told: Sequence[int]) -> range | None:
-    """Return the lines behind texts that Open WebUI retrieved; `told` are those with words."""
+    """Return the lines after texts that Open WebUI retrieved; `told` are the non-blank lines."""
     heads = [lines[number].strip() for number in told[:2]]
     if len(heads) < 2 or heads[0] != _RETRIEVED[0] or not heads[1].startswith(_RETRIEVED[1]):
         return None
@@ -246,12 +247,12 @@ def _find_query(lines: Sequence[str], told: Sequence[int]) -> range | None:
 
 
 def _is_one_hand(marks: bytearray) -> bool:
-    """Tell whether nothing in a message is known to be quoted: words beside that are typed."""
+    """Tell whether no line of a message is known to be quoted."""
     return marks.count(_TYPED) == len(marks)
 
 
 def _mark_pasted(lines: Sequence[str], marks: bytearray) -> bytearray:
-    """Mark the lines that a person pasted among those that nothing else quotes."""
+    """Mark the pasted lines among those that nothing else quotes."""
     places = [place for place, mark in enumerate(marks) if mark != _LEFT_OUT]
     typed = (marks[place] == _TYPED or not lines[place].strip() for place in places)
     marked = [lines[at] if mine else QUOTED for at, mine in zip(places, typed, strict=True)]
@@ -262,7 +263,7 @@ def _mark_pasted(lines: Sequence[str], marks: bytearray) -> bytearray:
 
 
 def _find_own(lines: Sequence[str], closed: set[str]) -> frozenset[str]:
-    """Return the tags of a person's own words, where a framework put all of a message in tags."""
+    """Return the tags of a person's own words, if a framework put the whole message in tags."""
     tag, outer = "", set[str]()
     for line in lines:
         mark = _TAG.match(line)
@@ -275,18 +276,17 @@ def _find_own(lines: Sequence[str], closed: set[str]) -> frozenset[str]:
 
 
 def _enter(tag: str, found: re.Match[str]) -> str:
-    """Return the tag that a text stands in after another one."""
+    """Return the enclosing tag after another tag."""
     if found[1]:
         return "" if found[2] == tag else tag
     return tag or found[2]
 
 
 def _find_short_rulers(lines: Sequence[str]) -> frozenset[int]:
-    """Return the pairs of short rulers that quote: what they hold is announced or asked about.
+    """Return the pairs of short rulers that quote: their text is announced or asked about.
 
-    It is somebody else's, too, where nobody speaks of themselves in it and there is no other ruler,
-    or it has headings and somebody speaks above and below. Elsewhere such a ruler only parts a
-    text, and so do many.
+    The text is also quoted if nobody speaks of themselves in it and there is no other ruler, or if
+    it has headings and somebody speaks above and below. Otherwise such rulers only divide a text.
     """
     rulers = [number for number, line in enumerate(lines) if _SHORT_RULER.match(line)]
     if not 1 < len(rulers) <= RULERS_MOST:
@@ -305,7 +305,7 @@ def _find_short_rulers(lines: Sequence[str]) -> frozenset[int]:
 
 
 RULERS_MOST: Final = 20
-"""Short rulers from which on a text is parted by them: slides, or chapters."""
+"""A text with more short rulers is only divided by them: slides, or chapters."""
 
 
 def _find_first(lines: Sequence[str]) -> Sequence[str]:
@@ -316,7 +316,7 @@ def _find_first(lines: Sequence[str]) -> Sequence[str]:
 
 
 def _is_between(lines: Sequence[str], start: int, end: int) -> bool:
-    """Tell whether lines with headings are somebody else's, by who speaks around them."""
+    """Tell whether lines with headings are somebody else's, by the speakers around them."""
     held = lines[start:end]
     if not any(_HEADING.match(line) or line.lstrip().startswith("\xa7") for line in held):
         return False
@@ -326,7 +326,7 @@ def _is_between(lines: Sequence[str], start: int, end: int) -> bool:
 
 
 def _find_rest(lines: Sequence[str]) -> int:
-    """Return the first line of what is quoted to the end: behind a title, or the head of a mail."""
+    """Return the first line that is quoted to the end: after a title, or the head of a mail."""
     begun, addressed = 0, False
     for number, line in enumerate(lines):
         if _TITLED.match(line):
@@ -341,7 +341,7 @@ def _find_rest(lines: Sequence[str]) -> int:
 
 
 def _find_document(lines: Sequence[str]) -> int:
-    """Return the first heading of a document that somebody's words stand before."""
+    """Return the first heading of a document after a person's words."""
     headings = [number for number, line in enumerate(lines) if _HEADING.match(line)]
     if len(headings) < HEADINGS or not any(line.strip() for line in lines[: headings[0]]):
         return len(lines)
@@ -354,8 +354,8 @@ _KEY: Final = FINDING + "origins"
 def read_message(message: Message, text: str) -> list[TextLine]:
     """Return the lines of a text in a person's message, as `read_origins` does.
 
-    A message that is this text and nothing else is judged once: a byte for each line is kept. A
-    time in front of it is none of it.
+    If the text is the whole message, the result is cached, as one byte per line. The time before a
+    message is left out.
     """
     whole, text = text, text[find_stamp(text) :]
     if len(message.parts) > 1 or whole != message.text:
@@ -367,15 +367,15 @@ def read_message(message: Message, text: str) -> list[TextLine]:
 
 
 def take_shown(lines: Iterable[TextLine]) -> list[TextLine]:
-    """Return lines, those that are shown as typed: their words count, whoever wrote them."""
+    """Return lines with shown ones as typed: their words count, whoever wrote them."""
     return [TextLine(line.text, "typed") if line.origin == "shown" else line for line in lines]
 
 
 def drop_quoted(text: str) -> str:
-    """Return what a person surely typed of a text: nobody quotes a wish of their own."""
+    """Return the surely typed part of a text: nobody quotes a wish of their own."""
     return join_typed(read_origins(text))
 
 
 def join_typed(lines: Iterable[TextLine]) -> str:
-    """Return what a person surely typed of these lines."""
+    """Return the surely typed part of these lines."""
     return "\n".join(line for line, origin in lines if origin == "typed")

@@ -1,10 +1,10 @@
-"""What a segment of a conversation is worth keeping, by evidence that needs no language.
+"""Weigh how much a segment of a conversation is worth keeping, by language-independent evidence.
 
-Numbers and names carry, and rare words up to a point: small talk has as many of them as a fact.
-Turns of phrase that come again carry little; what later messages take up was worth keeping; what
-a person wrote comes before what a model answered. Of what
-tools returned and people pasted, only what was taken up is worth anything: it is data, and may ask
-to be kept. It chooses nothing and knows no tokens.
+Numbers and names have worth, and rare words up to a limit: small talk has as many of them as a
+fact. Repeated turns of phrase have little worth. Words that later messages repeat were worth
+keeping. A person's words come before a model's answers. For tool results and pasted text, only
+repeated words have worth, because such text is data and may ask to be kept. This module chooses
+nothing and knows no tokens.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ if TYPE_CHECKING:
 Author = Literal["user", "assistant", "tool"]
 
 OFTEN: Final = (6, 0.05)
-"""Messages in which a pair of words has come before it is a turn of phrase: so many, and so large
-a share of them all."""
+"""A pair of words is a turn of phrase if earlier messages had it this often: a number, and a share
+of all messages."""
 
 FIRST: Final = -1_000_000
-"""Stands for the position of what was said before the first message."""
+"""The position for words said before the first message."""
 
 
 class Valued(NamedTuple):
-    """A segment, the position of its message and of itself in it, who wrote it, and its worth.
+    """A segment, the position of its message and its own in it, its author, and its worth.
 
-    `rare` are the words by which another segment may say the same.
+    `rare` are the words that identify another segment with the same content.
     """
 
     segment: Segment
@@ -66,14 +66,15 @@ class Valued(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Word:
-    """What is known of a word as written, wherever it stands.
+    """Data about a word as written, for all its occurrences.
 
-    `worth` is 1 for one that stands in one message, 0 for one that stands in all; `used` is the
-    same where a later message takes it up, which makes it no commoner. `form` is what it is as it
-    is written: a capital letter counts where people and models use no small one. `last` is where
-    one of them uses a rare name or number last (-1: it is none, stands in one message alone, or is
-    a small number, which comes again by chance). `mark` is by what it tells a segment apart, ""
-    where it is too common. A word of letters alone is one object however it is written.
+    `worth` is 1 for a word in one message, 0 for a word in all. `used` is the same for a word that
+    a later message repeats, because that repetition does not make it common. `form` is its written
+    form: a capital letter counts if people and models never write the word in small letters. `last`
+    is the last message of a person or model with this rare name or number. It is -1 if it is no
+    such word, is in only one message, or is a small number, which repeats by chance. `mark`
+    identifies a segment, "" for a word that is too common. All spellings of a word of letters alone
+    share one object.
     """
 
     lower: str
@@ -88,19 +89,19 @@ PLAIN: Final = 0
 NUMBER: Final = 1
 SIGNED: Final = 2
 CAPITAL: Final = 3
-"""Forms of words: of letters alone, with a digit, with a sign within, with a capital letter."""
+"""Forms of words: letters alone, with a digit, with a sign inside, with a capital letter."""
 
 
 LEAST_LONG: Final = 3
-"""Characters of a number that is taken up by who says it again: 15 days are not 15 MB."""
+"""A repeated number counts only with this many characters: 15 days are not 15 MB."""
 
 
 class _Words(dict[str, _Word]):
-    """Words as written, each looked at when it is asked for first.
+    """Words as written, each analysed when first requested.
 
-    `spread` has in how many of `number` messages a word stands, `last` where one that a person or a
-    model uses stands last, `small` which words stand without a capital letter. A rarity counts by
-    `power`.
+    `spread` has the number of messages with each word, out of `number` messages. `last` has the
+    last message of a person or a model with a word. `small` has the words that occur in small
+    letters. `power` is the exponent for rarity.
     """
 
     def __init__(self, power: float) -> None:
@@ -129,9 +130,9 @@ class _Words(dict[str, _Word]):
         return known
 
     def may_tell(self, lower: str) -> bool:
-        """Tell whether a word without its case may be one that is taken up, however it is written.
+        """Tell whether a word without its case may count as repeated, in any spelling.
 
-        It is rare, it stands in two messages or more, and is no small number.
+        It must be rare, be in two messages or more, and not be a small number.
         """
         spread = self.spread[lower]
         if spread < 2 or self._find_rarity(spread)[0] <= _COMMON / 2:
@@ -140,7 +141,7 @@ class _Words(dict[str, _Word]):
         return not (short and not lower.isalpha() and _has_digit(lower))
 
     def list_known(self, words: Sequence[str]) -> list[_Word]:
-        """Return what is known of the words of a segment: it begins with a capital letter."""
+        """Return the data of a segment's words, ignoring a capital letter at its start."""
         known = list(map(self.__getitem__, words))
         if known[0].form == CAPITAL:
             known[0] = self._find_plain(known[0].lower)
@@ -155,7 +156,7 @@ class _Words(dict[str, _Word]):
         return known
 
     def _find_rarity(self, spread: int) -> tuple[float, float]:
-        """Return how rare a word is that stands in so many messages, and its worth for that."""
+        """Return the rarity of a word in so many messages, and its worth for that."""
         known = self._rarities.get(spread)
         if known is None:
             whole = log(self.number + 1.0) or 1.0
@@ -170,9 +171,9 @@ class _Words(dict[str, _Word]):
 
 
 class WordSpread:
-    """In how many messages each word stands, and in which of a person or a model it does last.
+    """The number of messages with each word, and its last message of a person or a model.
 
-    What is known of the first messages `before` is gone on with.
+    Data of the first messages is reused from `before`.
     """
 
     def __init__(
@@ -197,14 +198,14 @@ class WordSpread:
         self._telling = frozenset(filter(words.may_tell, self._names))
 
     def _go_on(self, before: WordSpread) -> None:
-        """Take over what is known of the first messages."""
+        """Take over the data of the first messages."""
         words, known = self.words, before.words
         words.number, words.spread = known.number, known.spread.copy()
         words.last, words.small = known.last.copy(), known.small.copy()
         self.pairs = before.pairs.copy()
 
     def _read(self, messages: Sequence[Message], begun: int) -> None:
-        """Note the words of messages from a place on."""
+        """Add the words of messages from a position on."""
         words, table = self.words, WordTable()
         found = [_list_turns(message, table) for message in messages[begun:]]
         turns = list(chain.from_iterable(found))
@@ -218,7 +219,7 @@ class WordSpread:
         self.pairs.update(chain.from_iterable([pairs for _, _, _, pairs in turns if pairs]))
 
     def judge_wear(self, words: Sequence[str]) -> float:
-        """Return how worn words are: 0 if no two stand together elsewhere, 1 if all often do."""
+        """Return how worn words are: 0 if no two occur together elsewhere, 1 if all often do."""
         pairs = len(words) - 1
         if pairs < 1:
             return 0.0
@@ -236,7 +237,7 @@ class WordSpread:
     def list_taken_up(self, message: Message, place: int) -> frozenset[str]:
         """Return the words of a message that are used as names or numbers later.
 
-        Most messages of tools have none.
+        Most tool messages have no such words.
         """
         last, names = self.words.last, self._names
         turns = _list_turns(message, WordTable())
@@ -244,12 +245,12 @@ class WordSpread:
         return frozenset([word for word in found if last[word] > place])
 
     def list_telling(self, words: frozenset[str]) -> frozenset[str]:
-        """Return those of some words that are rare enough to be taken up."""
+        """Return the words that are rare enough to count as repeated."""
         return self._telling & words
 
 
 LEAST_WORDS: Final = 2
-"""Words below which a segment without a number says nothing."""
+"""A segment with fewer words and no number is worth nothing."""
 
 
 def _has_digit(word: str) -> bool:
@@ -259,19 +260,18 @@ def _has_digit(word: str) -> bool:
 
 
 _Turn = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], tuple[tuple[str, str], ...]]
-"""Which words somebody says in a message, each once; those of people and models; those of them
-that stand without a capital letter; the pairs of these.
+"""The distinct words of one author in a message; the words of people and models; the words of these
+in small letters; their pairs.
 
-Tuples of strings take a quarter of the memory of sets, and the collector passes over plain ones:
-over those in a tuple from its second look on.
-"""
+Tuples of strings take a quarter of the memory of sets, and the garbage collector stops tracking
+plain ones after its second pass."""
 
 
 def _list_turns(message: Message, table: WordTable) -> Sequence[_Turn]:
-    """Return who says which words and pairs of words in a message; worked out once for each.
+    """Return the words and pairs of words of each author in a message; computed once for each.
 
-    A block that stands for earlier messages has a line for each of them. The words are taken from
-    `table` where they stand in it: so a word takes its memory once, and is told apart at once.
+    A block has a line for each earlier message. Known words are taken from `table`, so that each
+    word is in memory once and compares fast.
     """
     known: _Turn | list[_Turn] | None = message.memo.get(_KEY)
     if known is None:
@@ -288,11 +288,11 @@ def _list_turns(message: Message, table: WordTable) -> Sequence[_Turn]:
 
 
 WORDS: Final[Mapping[Author, str]] = {"user": "said", "assistant": "found", "tool": "results"}
-"""The sections of a block that hold words, by who wrote them."""
+"""The sections of a block that hold words, by author."""
 
 
 def _read_message(message: Message, table: WordTable) -> _Turn:
-    """Return the words of a message; pairs are read of what a person wrote alone."""
+    """Return the words of a message; only a person's words give pairs."""
     author = find_author(message)
     if author == "user":
         return _list_words(author, cut_message(message), table)
@@ -326,9 +326,9 @@ _KEY: Final = FINDING + "vocabulary"
 
 
 def find_author(message: Message) -> Author:
-    """Return who wrote a message; what no person wrote in the role of a user is a tool's.
+    """Return the author of a message; a user message that no person wrote counts as a tool's.
 
-    What a person answered to a tool is theirs (`note_answer`).
+    A person's answer to a tool counts as theirs (`note_answer`).
     """
     if message.role == "assistant":
         return "assistant"
@@ -336,7 +336,7 @@ def find_author(message: Message) -> Author:
 
 
 def weigh(messages: Sequence[Message], place: int, spread: WordSpread) -> Iterator[Valued]:
-    """Yield the segments of the message at a place with their worth."""
+    """Yield the segments of the message at a position with their worth."""
     author = find_author(messages[place])
     number, segments = _list_segments(messages, place, author, spread)
     learned = spread.learned
@@ -355,7 +355,7 @@ def weigh(messages: Sequence[Message], place: int, spread: WordSpread) -> Iterat
 
 
 def _reports(messages: Sequence[Message], place: int) -> bool:
-    """Tell whether a model says what its work with tools came to: it calls none any more."""
+    """Tell whether a model reports the result of its work with tools: it calls no tool any more."""
     if messages[place].calls or not place:
         return False
     return find_author(messages[place - 1]) == "tool"
@@ -364,7 +364,7 @@ def _reports(messages: Sequence[Message], place: int) -> bool:
 def _list_segments(
     messages: Sequence[Message], place: int, author: Author, spread: WordSpread
 ) -> tuple[int, Iterable[tuple[int, Segment]]]:
-    """Return how many segments a message has, and those with their numbers that may have worth."""
+    """Return the number of segments of a message, and those that may have worth, with numbers."""
     message = messages[place]
     if author == "tool":
         later = spread.list_taken_up(message, place)
@@ -382,17 +382,17 @@ def _list_segments(
 def _has_none(segment: Segment, words: frozenset[str]) -> bool:
     """Tell whether a segment has none of these words of its message: most lines of data do not.
 
-    The last word of one that was cut off is none of its message.
+    A cut segment always may, because its last word may be cut too.
     """
     return len(segment.text) < LONGEST and words.isdisjoint(map(str.casefold, segment.words))
 
 
 BEGS: Final = 3
-"""The worth of cues from which on a line of data that nobody used gives orders, and is left out."""
+"""A line of unused data is left out as an order if its cues are worth this much."""
 
 
 class ResultLine(NamedTuple):
-    """A line of what a tool returned: its number, its worth, and whether it is used later."""
+    """A line of a tool result: its number, its worth, and whether it is used later."""
 
     number: int
     text: str
@@ -401,7 +401,7 @@ class ResultLine(NamedTuple):
 
 
 def weigh_result(lines: Iterable[Segment], place: int, spread: WordSpread) -> Iterator[ResultLine]:
-    """Yield the lines of what a tool returned with their worth; `place` is that of its message."""
+    """Yield the lines of a tool result with their worth; `place` is the position of its message."""
     for number, segment in enumerate(lines):
         worth, _ = _weigh_segment(segment, place, spread)
         if worth > 0:
@@ -410,15 +410,15 @@ def weigh_result(lines: Iterable[Segment], place: int, spread: WordSpread) -> It
 
 
 def gives_orders(text: str, *, used: bool) -> bool:
-    """Tell whether a line of data begs to be kept; of one that is used later that must be plain.
+    """Tell whether a line of data asks to be kept.
 
-    It would otherwise come back for one word that is said again.
+    A line that is used later needs clearer orders: otherwise one repeated word would remove it.
     """
     return grade_data(text) > (BEGS if used else BEGS - 1)
 
 
 def _judge_origin(segment: Segment, sentences: Sequence[str], learned: Weights) -> float:
-    """Return what a person's segment counts by whence it comes, and what it sounds like.
+    """Return the factor for a person's segment by its origin and its cues.
 
     Without `sentences` a model or a tool wrote it.
     """
@@ -432,7 +432,7 @@ def _judge_origin(segment: Segment, sentences: Sequence[str], learned: Weights) 
 
 
 def _denies(segment: Segment) -> bool:
-    """Tell whether a segment says what is not so, or is not to be."""
+    """Tell whether a segment denies or forbids something."""
     lower = map(str.casefold, segment.words)
     if segment.text.isascii():
         return not cues.DENYING.isdisjoint(lower)
@@ -442,14 +442,14 @@ def _denies(segment: Segment) -> bool:
 
 
 UNSURE: Final = 2
-"""What the cues of a sentence are worth up to which they tell nothing: small talk has as many."""
+"""Cues of a sentence up to this worth mean nothing: small talk has as many."""
 
 SURE: Final = 4
-"""The worth of cues above it beyond which more of them tell no more."""
+"""Cues above it count up to this worth; more add nothing."""
 
 
 def _add_question(answer: Segment, before: Message | None) -> Segment:
-    """Return a short answer with the question before it; any other segment as it is."""
+    """Return a short answer with the question before it; any other segment is unchanged."""
     if len(answer.text) > ANSWER_MOST or answer.question:
         return answer
     if before is None or before.role != "assistant":
@@ -462,16 +462,16 @@ def _add_question(answer: Segment, before: Message | None) -> Segment:
 
 
 ANSWER_MOST: Final = 60
-"""Characters of a turn that says little without the question before it."""
+"""A turn with at most this many characters says little without the question before it."""
 
 QUESTION_MOST: Final = 200
-"""Characters of a question that is told with its answer."""
+"""Characters of a question that is kept with its answer."""
 
 
 def weigh_lines(
     lines: Sequence[str], author: Author, spread: WordSpread, first: int = FIRST
 ) -> Iterator[Valued]:
-    """Yield the segments of lines that outlived their messages, which stand before all others.
+    """Yield the segments of lines that outlived their messages; they stand before all others.
 
     `first` is the position of the first line.
     """
@@ -494,10 +494,7 @@ def _list_places(line: str) -> Iterator[tuple[int, Segment]]:
 
 
 def _drop_worn(segment: Segment, spread: WordSpread) -> tuple[Segment, Sequence[str]]:
-    """Return a segment without its sentences that are turns of phrase through and through.
-
-    With it come its sentences.
-    """
+    """Return a segment without sentences that are only turns of phrase, and its sentences."""
     sentences = split_sentences(segment.text)
     if len(sentences) < 2 or segment.is_quoted:
         return segment, sentences
@@ -518,7 +515,7 @@ def _weigh_segment(
 ) -> tuple[float, frozenset[str]]:
     """Return the worth of a segment in the message at a position, and its rare words.
 
-    Among these, names and numbers are marked as such.
+    Names and numbers among these are marked.
     """
     words = _list_known(segment, spread)
     if not words:
@@ -540,7 +537,7 @@ _NO_WORDS: Final = frozenset[str]()
 
 
 def _list_rare(known: Iterable[_Word], named: Sequence[_Word]) -> frozenset[str]:
-    """Return the marks of words; at the head of a sentence a name is no other word."""
+    """Return the marks of words; a name at the start of a sentence is not a plain word too."""
     rare = {word.mark for word in known}
     rare.discard("")
     if named:
@@ -549,7 +546,7 @@ def _list_rare(known: Iterable[_Word], named: Sequence[_Word]) -> frozenset[str]
 
 
 def _list_known(segment: Segment, spread: WordSpread) -> list[_Word]:
-    """Return what is known of the words of a segment, [] where they say nothing."""
+    """Return the data of a segment's words, [] if they say nothing."""
     words = segment.words
     if len(words) < LEAST_WORDS and not any(map(_has_digit, words)):
         return []
@@ -557,13 +554,13 @@ def _list_known(segment: Segment, spread: WordSpread) -> list[_Word]:
 
 
 ASKED: Final = " (asked: "
-"""What stands between an answer and the question behind it, which a bracket closes."""
+"""Text between an answer and its question; a bracket closes it."""
 
 
 def _find_asked(segment: Segment) -> float:
     """Return the share of a question's words that ask: those of its last clause.
 
-    What stands before it is told: "my sister moved to Porto, what is the city like?"
+    The clauses before it state something: "my sister moved to Porto, what is the city like?"
     """
     asked = _CLAUSE.split(segment.text.rstrip(_ENDS))[-1]
     return min(len(find_words(asked)) / len(segment.words), 1.0)
@@ -572,13 +569,13 @@ def _find_asked(segment: Segment) -> float:
 _CLAUSE: Final = LatePattern(
     r"[,;:.!](?=\s)|[\u2014\u060c\u061b\u0964\u3001\u3002\uff01\uff0c\uff1a\uff1b]|\s[\u2013-]\s"
 )
-"""What ends a clause, in scripts with spaces and without."""
+"""The end of a clause, in scripts with spaces and without."""
 
 _ENDS: Final = "?!.\u061f\uff1f \"'”»)"
 
 
 def _add_named(worth: float, words: Iterable[_Word], index: int, learned: Weights) -> float:
-    """Return a worth with that of names and numbers: of each form the best ones count."""
+    """Return a worth with names and numbers added: the best ones of each form count."""
     told: dict[int, dict[str, float]] = {}
     for word in words:
         share = word.used * learned.taken_up if word.last > index else word.worth
@@ -590,10 +587,10 @@ def _add_named(worth: float, words: Iterable[_Word], index: int, learned: Weight
 
 
 MOST_NAMED: Final = 3
-"""Names, or numbers, of a segment that count: a list of more is no better."""
+"""Names, or numbers, of a segment that count: a longer list is not better."""
 
 NAMED: Final = "="
-"""Stands before a rare word that is a name or a number: another one says another thing."""
+"""Prefix of a rare word that is a name or a number: with another one, the content differs."""
 
 _COMMON: Final = 0.35
-"""The weight of a word below which it tells nothing apart."""
+"""Words with a lower weight do not identify a segment."""

@@ -1,8 +1,8 @@
-"""Cut what was said into segments: sentences and lines that can stand alone, in any language.
+"""Cut text into segments: sentences and lines that can stand alone, in any language.
 
-A sentence that needs the one before it stays with it, a short item with its heading. What was
-pasted is told from what was written by its shape. No word is looked up. It knows nothing of what a
-segment is worth.
+A sentence that needs the one before it stays with it, a short item with its heading. The shape of
+text separates pasted from written text. No word is looked up. This module knows nothing of the
+worth of a segment.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from ullage.core.messages.transcript import Message, Part
 
 READ_MOST: Final = 48_000
-"""Characters of a message that are read: half from its head, half from its tail. A person's longest
-turns with words of their own are shorter; what is longer is a paste or a tool's output."""
+"""Characters of a message that are read: half from its head, half from its tail. Even the longest
+turns typed by a person are shorter; a longer text is a paste or a tool's output."""
 
 TOOL_MOST: Final = 8_000
 """Characters of a tool's output that are read, in the same way: it can be run again."""
@@ -38,38 +38,38 @@ SEGMENTS_MOST: Final = 2_000
 """Segments of a message: with an average sentence that is more than `READ_MOST` holds."""
 
 PIECE: Final = 240
-"""Characters of the pieces of a sentence that is longer than `LONGEST`, at most."""
+"""Most characters of a piece of a sentence that is longer than `LONGEST`."""
 
 PAUSES: Final = (" ", ",", "\u060c", "\u3001", "\uff0c")
-"""Where such a sentence is cut, in any script: blanks and commas."""
+"""Places to cut such a sentence, in any script: blanks and commas."""
 
 LONGEST: Final = 600
-"""Characters of a segment: a longer line that is quoted is data, one that is typed is cut."""
+"""Characters of a segment: a longer quoted line is data, a longer typed one is cut."""
 
 DEPENDENT: Final = 40
-"""Characters below which a sentence without a number or a name in it needs the one before it."""
+"""A shorter sentence without a number or a name needs the one before it."""
 
 REFERRING: Final = 70
-"""Characters below which a sentence needs the one before it that says "it" for what was named."""
+"""A shorter sentence that says "it" for an earlier name needs the one before it."""
 
 DEPENDENT_UNSPACED: Final = 12
-"""The same in a script without spaces: a word has two characters there, where it has five to six
-and a space elsewhere."""
+"""The same in a script without spaces: a word has two characters there, elsewhere five to six and a
+space."""
 
 LEAD_MOST: Final = 80
-"""Characters of a heading that goes with each item below it."""
+"""Characters of a heading that is put before each item below it."""
 
 ITEM_MOST: Final = 80
 """Characters of an item that needs its heading."""
 
 COLONS: Final = (":", "\uff1a")
-"""How a heading ends that is not marked as one."""
+"""The end of a heading without mark-up."""
 
 
 class Segment(NamedTuple):
-    """What can stand alone: its text, its words as written, and where it comes from.
+    """A text that can stand alone, with its words as written, and its origin.
 
-    `question` tells whether it asks; `stamp` is the time in front of its message, of the first one.
+    `question` tells whether it asks. `stamp` is the time before the message, for its first segment.
     """
 
     text: str
@@ -80,12 +80,12 @@ class Segment(NamedTuple):
 
     @property
     def dated_text(self) -> str:
-        """The text behind the time in front of it."""
+        """The text after the time before it."""
         return f"{self.stamp} {self.text}" if self.stamp else self.text
 
     @property
     def is_quoted(self) -> bool:
-        """Whether somebody else wrote it."""
+        """Tell whether somebody else wrote it."""
         return self.origin == "quoted"
 
 
@@ -95,7 +95,7 @@ _WORD: Final = LatePattern(
     rf"[{_SCRIPTS}]+|{_LETTERS}(?:[-./_@:'\u2019+#\u0900-\u0dff\u064b-\u065f]+{_LETTERS})*"
 )
 _ASCII_LETTER: Final = LatePattern("[A-Za-z0-9]")
-"""What is in each word in ASCII."""
+"""One of these is in each ASCII word."""
 
 _UNSPACED: Final = BeyondAscii(f"[{_SCRIPTS}]")
 _ENDS: Final = LatePattern(
@@ -114,19 +114,19 @@ _CODE_END: Final = (";", "{", "}", "\\")
 _TELLING: Final = LatePattern(r"\d|[^\W\d_][-./_@:+#][^\W_]|\w\s+[A-Z\u0410-\u042f]")
 _REFERS: Final = LatePattern(r"\b(?:it|them|him|davon|damit|dar\u00fcber|ihn|ihm)\b", re.IGNORECASE)
 _REFERS_SMALL: Final = LatePattern(r"\b(?:it|them|him|davon|damit|ihn|ihm)\b")
-"""The same in small letters of ASCII, where case need not be passed over at each letter."""
+"""The same in small ASCII letters, which is faster than ignoring case."""
 
 _STOPS: Final = ".!?:;\u3002\uff01\uff1f\u0964"
 _ASKED: Final = LatePattern(r"[?\uff1f\u061f\u037e][\"')\]\u00bb\u201d\u300d*_]*$")
 
 
 def _has_word(text: str) -> bool:
-    """Tell whether `find_words` finds one."""
+    """Tell whether `find_words` finds a word."""
     return (_ASCII_LETTER if text.isascii() else _WORD).search(text) is not None
 
 
 def find_words(text: str) -> list[str]:
-    """Return the words of a text as written; of scripts without spaces, pairs of characters."""
+    """Return the words of a text as written; for scripts without spaces, pairs of characters."""
     if text.isascii():
         return list(filter(None, map(str.strip, _split_ascii(text, _SPACED), repeat(_JOINTS))))
     found = _WORD.findall(text)
@@ -142,26 +142,26 @@ def find_words(text: str) -> list[str]:
 
 
 _JOINTS: Final = "-./_@:'+#"
-"""What may stand within a word in ASCII, and neither begins nor ends one."""
+"""Signs that may be inside an ASCII word, but not at its ends."""
 
 _SPACED: Final = bytes(
     c if chr(c).isalnum() or chr(c) in _JOINTS else ord(" ") for c in range(128)
 ).ljust(256)
-"""What stands for each character of ASCII where words are to be split at spaces."""
+"""The replacement for each ASCII character before words are split at spaces."""
 
 _FOLDED: Final = _SPACED.lower()
-"""The same where case is to go."""
+"""The same, in lower case."""
 
 
 def _split_ascii(text: str, table: bytes) -> list[str]:
-    """Return the pieces of a text in ASCII: words, with joints before and behind some of them."""
+    """Return the pieces of an ASCII text: words, some with signs at their ends."""
     return text.encode().translate(table).decode().split()
 
 
 class WordTable(dict[str, str]):
-    """The words of many texts: the same word is the same string in all of them.
+    """The words of many texts: equal words share one string.
 
-    It has the word in each piece between two spaces, so that a piece is looked at once.
+    It caches the word in each piece between two spaces, so that a piece is analysed once.
     """
 
     def __init__(self) -> None:
@@ -174,7 +174,7 @@ class WordTable(dict[str, str]):
         return word
 
     def collect(self, text: str) -> set[str]:
-        """Return what `find_words` does, each word once: of a long text many times as fast."""
+        """Return the words of `find_words`, each once; many times faster for a long text."""
         if text.isascii():
             return self._collect_pieces(_split_ascii(text, _SPACED))
         pieces = set(text.split())  # no word has white space in it
@@ -195,7 +195,7 @@ class WordTable(dict[str, str]):
         return set(self.fold_all(words))
 
     def fold_all(self, words: Iterable[str]) -> list[str]:
-        """Return words without their case, in their order."""
+        """Return words without their case, in order."""
         return list(map(self._lower.__getitem__, words))
 
     def _collect_pieces(self, pieces: Iterable[str]) -> set[str]:
@@ -205,7 +205,7 @@ class WordTable(dict[str, str]):
 
 
 class _LowerWords(dict[str, str]):
-    """Words without their case, each one object that stands in a table."""
+    """Words without their case, each one object of a table."""
 
     def __init__(self, table: WordTable) -> None:
         self._table = table
@@ -217,7 +217,7 @@ class _LowerWords(dict[str, str]):
 
 
 def cut_message(message: Message) -> Sequence[Segment]:
-    """Return the segments of a message, worked out once for each message."""
+    """Return the segments of a message, computed once for each message."""
     if _is_data_alone(message):
         return [s for n in range(len(message.parts)) for s in cut_part(message, n)][:SEGMENTS_MOST]
     known: Sequence[Segment] | None = message.memo.get(_KEY)
@@ -227,17 +227,17 @@ def cut_message(message: Message) -> Sequence[Segment]:
 
 
 def _is_data_alone(message: Message) -> bool:
-    """Tell whether all of a message was returned by tools."""
+    """Tell whether tools returned the whole message."""
     if message.is_system or list_answers(message):
         return False
     return bool(message.parts) and all(map(_is_result, message.parts))
 
 
 def find_lines(message: Message, words: frozenset[str]) -> tuple[int, list[tuple[int, Segment]]]:
-    """Return how many segments a message has that no person wrote, and which have these words.
+    """Return the number of segments of a tool message, and the segments that may have these words.
 
-    The words are without their case. With those that have one come some that have none of them, and
-    all that were cut off.
+    The words are without their case. The result may include segments without these words, and
+    includes all cut segments. If tools did not return the whole message, all segments are returned.
     """
     if not _is_data_alone(message):
         segments = cut_message(message)
@@ -282,7 +282,7 @@ def cut_part(message: Message, part: int) -> list[Segment]:
 
 
 def _list_lines(message: Message, part: int) -> Sequence[str]:
-    """Return the texts of these lines, worked out once for each message."""
+    """Return the texts of these lines, computed once for each message."""
     key = f"{_KEY} {part}"
     known: Sequence[str] | None = message.memo.get(key)
     if known is None:
@@ -295,12 +295,12 @@ def _make_data(text: str) -> Segment:
 
 
 def cut_result(text: str) -> Iterator[Segment]:
-    """Yield the lines of what a tool returned; of a paragraph in one line, its sentences."""
+    """Yield the lines of a tool result; for a paragraph in one line, its sentences."""
     yield from map(_make_data, _cut_data(text))
 
 
 def _cut_data(text: str) -> Iterator[str]:
-    """Yield the lines of what a tool returned that have a word."""
+    """Yield the lines of a tool result that have a word."""
     for line in _shorten(text, TOOL_MOST).splitlines():
         bare = flatten(line)
         for told in [bare] if len(bare) <= LINE_MOST else _split_line(bare, "typed"):
@@ -309,14 +309,14 @@ def _cut_data(text: str) -> Iterator[str]:
 
 
 MARKED: Final = "[ullage: "
-"""Begins what stands in the place of what was left out: nothing that anybody said."""
+"""Prefix of a placeholder for removed text: nobody said it."""
 
 LINE_MOST: Final = 240
-"""Characters of a line of data from which on it is a paragraph."""
+"""A line of data with more characters is a paragraph."""
 
 
 def list_texts(message: Message) -> Iterator[str]:
-    """Yield what is read of a message, its calls' arguments with it: what a call names is used."""
+    """Yield the texts of a message, including its calls' arguments: a call uses the names in it."""
     for part in message.parts:
         if _is_result(part):
             yield _shorten(part.text, TOOL_MOST)
@@ -327,7 +327,7 @@ def list_texts(message: Message) -> Iterator[str]:
 
 
 def _shorten(text: str, most: int) -> str:
-    """Return a text, of a longer one its head and its tail, each to the end of a line."""
+    """Return a text; for a longer one, its head and tail, cut at line ends."""
     if len(text) <= most:
         return text
     head, tail = text[: most // 2], text[-most // 2 :]
@@ -335,14 +335,14 @@ def _shorten(text: str, most: int) -> str:
 
 
 def cut_text(text: str, *, person: bool = True) -> Iterator[Segment]:
-    """Yield the segments of a text, in its order; `person` tells whether somebody typed it."""
+    """Yield the segments of a text, in order; `person` tells whether somebody typed it."""
     begin = find_stamp(text) if person else 0
     found = _cut_series(take_shown(read_origins(text[begin:], person=person)))
     return _put_stamp(found, text[:begin].strip())
 
 
 def _put_stamp(segments: Iterator[Segment], stamp: str) -> Iterator[Segment]:
-    """Yield segments, the first with the time in front of its message."""
+    """Yield segments, the first one with the time before its message."""
     if stamp:
         yield from (segment._replace(stamp=stamp) for segment in islice(segments, 1))
     yield from segments
@@ -357,15 +357,15 @@ def _cut_series(lines: Iterable[TextLine]) -> Iterator[Segment]:
 
 
 LINE_KEPT: Final = 1_000
-"""Characters of a line of a block up to which its segments are kept: nearly all have fewer."""
+"""The segments of a block's line are cached up to this many characters: nearly all have fewer."""
 
 
 GAP: Final = " \u2026 "
-"""Stands in a line of a block between two segments of a message where something was left out."""
+"""The mark in a line of a block between two segments of a message with a gap between them."""
 
 
 def cut_line(line: str) -> Sequence[Segment]:
-    """Return the segments of a line of a block: most stand in the next block, too."""
+    """Return the segments of a line of a block: most lines are in the next block, too."""
     return _cut_kept(line) if len(line) <= LINE_KEPT else tuple(cut_text(line))
 
 
@@ -375,15 +375,15 @@ def _cut_kept(line: str) -> tuple[Segment, ...]:
 
 
 SERIES: Final = 20
-"""Sentences of a text that end alike but for numbers, from which on they are data: nobody types a
-wish so often."""
+"""If this many sentences of a text end alike except for numbers, they are data: nobody types a wish
+that often."""
 
 END: Final = 4
-"""Words at the end of a sentence by which it is like another one."""
+"""Words at the end of a sentence that are compared."""
 
 
 def find_series(sentences: Sequence[str]) -> frozenset[str]:
-    """Return the masked ends of sentences that come `SERIES` times or more."""
+    """Return the masked ends of sentences that occur `SERIES` times or more."""
     if len(sentences) < SERIES:
         return frozenset()
     ends = Counter(map(mask_end, sentences))
@@ -432,7 +432,7 @@ def _is_heading(line: str) -> bool:
 
 
 def _read_lines(lines: Iterable[TextLine]) -> Iterator[tuple[str, Origin]]:
-    """Yield paragraphs and items of a text, white space normalised, and whence each comes."""
+    """Yield paragraphs and items of a text, white space normalised, with their origins."""
     held = ""
     whence: Origin = "typed"
     for line, origin in lines:
@@ -454,7 +454,7 @@ def _is_data(line: str) -> bool:
 
 
 def _goes_on(held: str, line: str) -> bool:
-    """Tell whether a line carries on a sentence that was broken to fit a width."""
+    """Tell whether a line continues a sentence that was wrapped."""
     return (
         len(held) >= DEPENDENT
         and held[-1] not in ".!?:;\u3002\uff01\uff1f\u0964"
@@ -463,7 +463,7 @@ def _goes_on(held: str, line: str) -> bool:
 
 
 def _split_line(line: str, origin: Origin) -> Iterator[str]:
-    """Yield the sentences of a paragraph; one that needs the sentence before it goes with it."""
+    """Yield the sentences of a paragraph; a dependent one goes with the sentence before it."""
     if origin == "quoted":
         yield line[:LONGEST]
         return
@@ -483,7 +483,7 @@ def _split_line(line: str, origin: Origin) -> Iterator[str]:
 
 
 def _cut_long(sentence: str) -> Iterator[str]:
-    """Yield a sentence; one without an end, as people dictate, in pieces that end between words."""
+    """Yield a sentence; an endless (dictated) one in pieces that end between words."""
     while len(sentence) > LONGEST:
         at = max(sentence.rfind(sign, PIECE // 2, PIECE) for sign in PAUSES)
         at = at + 1 if at > 0 else PIECE
@@ -494,7 +494,7 @@ def _cut_long(sentence: str) -> Iterator[str]:
 
 
 def _is_dependent(sentence: str) -> bool:
-    """Tell whether a sentence is short and tells nothing by itself, or speaks of what was named."""
+    """Tell whether a sentence is short and means nothing alone, or refers to an earlier name."""
     if len(sentence) < REFERRING and _refers(sentence):
         return True
     if len(sentence) >= DEPENDENT:
@@ -505,7 +505,7 @@ def _is_dependent(sentence: str) -> bool:
 
 
 def _refers(sentence: str) -> bool:
-    """Tell whether a sentence speaks of what was named before it."""
+    """Tell whether a sentence refers to an earlier name."""
     if sentence.isascii():
         return _REFERS_SMALL.search(sentence.lower()) is not None
     return _REFERS.search(sentence) is not None

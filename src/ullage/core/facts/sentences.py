@@ -1,8 +1,8 @@
-"""Read text as sentences, and judge what each one is: a rule, a task, a decision, a value.
+"""Read text as sentences, and judge each one: a rule, a task, a decision, a value.
 
-Pasted matter (code fences, quotations, logs, mark-up) is data and gives no sentences. A judgement
-looks at one sentence and its place alone, so it is the same whenever it is made. It knows nothing
-of messages, budgets or what is kept.
+Pasted text (code fences, quotations, logs, mark-up) is data and gives no sentences. A judgement
+uses only the sentence and its place, so it never changes. This module knows nothing of messages,
+budgets or later use.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from ullage.core.facts.patterns import NO_END, LatePattern, flatten, has_digit, 
 
 Kind = Literal["rule", "lift", "task", "done", "decision", "failure", "value"]
 Place = Literal["prose", "rules", "tasks", "open", "closed"]
-"""Where a sentence stands: in running text, in a list below a heading, behind a check box."""
+"""The place of a sentence: in running text, in a list below a heading, or after a check box."""
 
 READ_MOST: Final = 16_000
-"""Characters of a message that are read: half from its head, half from its tail. Whoever pastes
-more than that writes before the paste or behind it."""
+"""Characters of a message that are read: half from its head, half from its tail. A person who
+pastes more than that writes before or after the paste."""
 
 SENTENCE_MOST: Final = 500
-"""Characters of a sentence; what is longer is data that happens to have no full stop."""
+"""Characters of a sentence; a longer one is data without a full stop."""
 
 HEADING_MOST: Final = 100
 """Characters of a line that opens a list."""
 
 VALUE_MOST: Final = 200
-"""Characters of a line that is kept for a value in it."""
+"""Characters of a line that is kept because of a value."""
 
 VALUE_AROUND: Final = 80
-"""Characters kept before and behind a value of a longer sentence."""
+"""Characters kept before and after a value in a longer sentence."""
 
 
 class Profile(NamedTuple):
-    """What a sentence is about, for telling whether another one takes its place.
+    """The content of a sentence, for telling whether another one replaces it.
 
-    `values` are its numbers and names with signs in them, `words` what else has meaning, `key` is
-    the sentence with its one number masked ("" where that would be no safe guide), `subject` is
-    what stands before "is" or "=".
+    `values` are its numbers and names with signs in them, `words` its other meaningful words. `key`
+    is the sentence with its single number masked, "" if that is not reliable. `subject` is the text
+    before "is" or "=". `dropped` are names that it discards.
     """
 
     values: frozenset[str]
@@ -58,7 +58,7 @@ class Profile(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """A sentence in its own words and what it is."""
+    """A sentence in its own words and its kind."""
 
     kind: Kind
     text: str
@@ -80,14 +80,14 @@ _SPLIT: Final = LatePattern(
     r"(?<!\betc\.)(?<!\bno\.)[\"')\]]?\s+"
     r"|(?<=[。\uff01\uff1f])\s*)"
 )
-"""The mark that ends a sentence, and what stands between it and the next one."""
+"""The mark that ends a sentence, and the text between it and the next one."""
 
 
 def sentences(text: str) -> Iterator[tuple[Place, str]]:
-    """Yield the sentences of a text with their places, white space normalised, data left out.
+    """Yield the sentences of a text with their places, white space normalised, without data.
 
-    An item below a heading that forbids ("Never:") has the heading in front: alone it would say
-    the opposite.
+    An item below a forbidding heading ("Never:") gets the heading as prefix: alone it would say the
+    opposite.
     """
     place: Place = "prose"
     lead = held = ""
@@ -116,7 +116,7 @@ def sentences(text: str) -> Iterator[tuple[Place, str]]:
 
 
 def _lines(text: str) -> list[str]:
-    """Return the lines that are read: of a very long text its head and its tail."""
+    """Return the lines to read: for a very long text, its head and its tail."""
     if len(text) <= READ_MOST:
         return text.splitlines()
     half = READ_MOST // 2
@@ -127,14 +127,14 @@ def _lines(text: str) -> list[str]:
 
 
 def _goes_on(held: str, line: str) -> bool:
-    """Tell whether a line carries on a sentence that was broken to fit a width."""
+    """Tell whether a line continues a sentence that was wrapped."""
     if not held or held.rstrip()[-1] in ".!?:;。\uff01\uff1f" or len(held) < 50:
         return False
     return line.lstrip()[0].islower() and len(held) < SENTENCE_MOST
 
 
 def _heading(line: str) -> tuple[Place, str] | None:
-    """Return what a list below this line holds and what its items need in front; None for prose."""
+    """Return the kind of list below this line and the prefix of its items, None for prose."""
     stripped = line.strip().strip("#*_ ")
     if len(stripped) > HEADING_MOST or not (
         stripped.endswith((":", "\uff1a")) or line.startswith("#")
@@ -174,24 +174,24 @@ def _split(place: Place, text: str) -> Iterator[tuple[Place, str]]:
 
 
 def normalise_sentence(sentence: str) -> str:
-    """Return the form in which cues are looked for."""
+    """Return the form in which cues are searched."""
     return sentence.lower().replace("\u2019", "'").replace("**", "").replace("__", "")
 
 
 KNOWN: Final = 8_192
-"""Sentences of which it is kept whether they are rules: those of a block are asked for again with
-every compaction, and of each hundreds of patterns are looked for."""
+"""Sentences whose grade is cached. A block's sentences are graded again in every compaction, with
+hundreds of patterns for each."""
 
 
 @lru_cache(maxsize=KNOWN)
 def grade(sentence: str) -> int:
-    """Return how much in a sentence speaks for a rule: 0 for nothing, from 4 on it is plain."""
+    """Return the evidence for a rule in a sentence: 0 for no evidence, from 4 on it is clear."""
     return find_worth(normalise_sentence(sentence))
 
 
 @lru_cache(maxsize=KNOWN)
 def grade_data(line: str) -> int:
-    """Return the same of a line that nobody typed: most have nothing of it."""
+    """Return the same for a line that nobody typed: most have no evidence."""
     return find_worth(normalise_sentence(line), data=True)
 
 
@@ -212,9 +212,9 @@ def rule(place: Place, sentence: str) -> bool:
 
 
 def drop_speech(sentence: str) -> str:
-    """Return a sentence without what somebody is said to say in it, also where that is cut off.
+    """Return a sentence without quoted speech in it, also if the speech is cut off.
 
-    Without a word of saying, people quote what they lay down: a line for a file, a name.
+    Without a verb of saying, people quote text of their own: a line for a file, a name.
     """
     if _QUOTE.search(sentence) is None:
         return sentence
@@ -228,7 +228,7 @@ _SAYS: Final = LatePattern(
     r"|disse|diz|napisał\w*|powiedzia\w*|пишет|написал\w*|сказал\w*|говорит|قال\w*|كتب\w*)\b"
     r"|写道|说|表示|書[いき]|言[いっ]|と述べ|말했|썼|적었|ने (?:कहा|लिखा)"
 )
-"""Somebody says something."""
+"""Verbs of saying."""
 
 
 _QUOTE: Final = LatePattern(r"[\"\u201c\u201d\u201e\u00ab\u00bb\u300c-\u300f]")
@@ -237,8 +237,8 @@ _SPEECH: Final = LatePattern(
     r"|[\u201c\u201e\u00ab\u300c\u300e][^\u201c-\u201e\u00ab\u00bb\u300c-\u300f]{6,}"
     r"(?:[\u201c\u201d\u00bb\u300d\u300f]|$)|^[^\u201c-\u201e\u300c-\u300f]*[\u201d\u300d\u300f]"
 )
-"""Speech in quotation marks: of one word or two it is a name. One that only opens or closes has its
-other mark in another sentence. By Unicode: U+201C to U+201E, U+00AB, U+00BB, U+300C to U+300F."""
+"""Speech in quotation marks: one or two words are a name. If one mark is missing, it is in another
+sentence. By Unicode: U+201C to U+201E, U+00AB, U+00BB, U+300C to U+300F."""
 
 _NAMED: Final = LatePattern(r"\w[/._-]\w|\d|`")
 _VALUE: Final = (
@@ -257,7 +257,7 @@ STRONG: Final = LatePattern(
     rf"|{_VALUE}|[A-Za-z_][\w.]{{1,40}}=[\w./:@+-]{{1,80}}|{_DOMAIN})\b"
 )
 _PLAIN: Final = LatePattern(rf"\b(?:{_VALUE}|{_DOMAIN})\b")
-"""What `STRONG` finds where no `@`, no `=` and no `://` stands."""
+"""The matches of `STRONG` in text without `@`, `=` and `://`."""
 
 HASH: Final = LatePattern(r"\b(?=[a-f]{0,39}\d)(?=\d{0,39}[a-f])[0-9a-f]{7,40}\b")
 _DIGIT: Final = LatePattern(r"\d")
@@ -265,11 +265,11 @@ DOTTED: Final = LatePattern(
     r"\b(?:(?=[a-f]{0,39}\d)(?=\d{0,39}[a-f])[0-9a-f]{7,40}|\d{1,3}(?:\.\d{1,3}){3}"
     rf"|v?\d{{1,6}}\.\d{{1,6}}\.\d{{1,6}}|{_DOMAIN})\b"
 )
-"""What `STRONG` finds where none of the other signs stands."""
+"""The matches of `STRONG` in text without the other signs."""
 
 _OTHER_SIGN: Final = LatePattern(r"[@=:-]")
 SIGNED: Final = LatePattern(r"[@=.:-](?:(?<=[@=])|(?<=[.-])[\w-]|(?<=:)//)")
-"""One of these signs is in all that `STRONG` finds but for a `HASH`, which has a digit."""
+"""One of these signs is in every match of `STRONG` except a `HASH`, which has a digit."""
 
 _SIGNS: Final = ("@", "=", "://")
 
@@ -277,23 +277,23 @@ _BARE: Final = LatePattern(
     r"[.-](?:(?<=-)[a-fA-F]{4}-"
     r"|(?<=\.)(?:com|org|net|io|dev|local|internal|cloud|ai|app|de|eu|example|test)\b)"
 )
-"""One of these is in what `STRONG` finds where no digit is, no `@`, no `=` and no `://`."""
+"""One of these is in every match of `STRONG` without a digit, `@`, `=` and `://`."""
 
 _NUMBER: Final = LatePattern(r"(?<![\w/.#-])[$€£#]?\d[\d,._]{0,18}\d%?(?![\w/]|-\w)")
 _LARGE: Final = LatePattern(r"(?<![\w/.#-])[$€£#]?\d[\d,._]{1,18}\d%?(?![\w/]|-\w)")
 
 
 def may_have_value(text: str) -> bool:
-    """Tell whether a sentence of a text that a model wrote may be kept for a value in it."""
+    """Tell whether a sentence in a model's text may be kept because of a value."""
     if has_digit(text) or any(map(text.__contains__, _SIGNS)):
         return True
     return _BARE.search(text) is not None
 
 
 def judge(place: Place, sentence: str, *, user: bool, valued: bool = True) -> Judged | None:
-    """Return what a sentence is, or None for one that need not outlive its message.
+    """Return the judgement of a sentence, or None if it need not outlive its message.
 
-    One of a model's that is not `valued` stands in a text without a value.
+    `valued` is False for a model's sentence in a text without a value.
     """
     if place == "closed":
         return Judged("done", sentence)
@@ -317,17 +317,17 @@ def judge(place: Place, sentence: str, *, user: bool, valued: bool = True) -> Ju
 
 @lru_cache(maxsize=KNOWN)
 def is_plain_value(sentence: str) -> bool:
-    """Tell whether a sentence of a user is kept for a value in it, and is no rule or choice."""
+    """Tell whether a user's sentence is kept because of a value, and is not a rule or choice."""
     judged = judge("prose", sentence, user=True)
     return judged is not None and judged.kind == "value"
 
 
 @lru_cache(maxsize=KNOWN)
 def is_telling(sentence: str) -> bool:
-    """Tell whether a sentence with cues of a rule rather tells something.
+    """Tell whether a sentence with cues of a rule rather tells a story.
 
-    What was, what somebody else does never or always, and what has no more than a number and one
-    weak cue. It is kept like a rule, and not called one.
+    Such sentences report the past, say what others always or never do, or have only a number and
+    one weak cue. They are kept like a rule, but not listed as one.
     """
     if not rule("prose", sentence):
         return False
@@ -346,7 +346,7 @@ _TELLS: Final = LatePattern(
     r"|\bn'avai\w+ jamais\b"
     r"|\b(?:tuvo|tuve|tuvieron|tuvimos) que\b|\b\u043f\u0440\u0438\u0448\u043b\u043e\u0441\u044c\b"
 )
-"""Words of telling: what was, and what others do."""
+"""Words of stories: the past, and what others do."""
 
 
 def _of_user(place: Place, sentence: str, lower: str, *, asked: bool, turns: bool) -> Judged | None:
@@ -383,7 +383,7 @@ def _value(sentence: str, lower: str, *, user: bool, asked: bool) -> Judged | No
 
 
 def find_strong(sentence: str, *, digit: bool) -> re.Match[str] | None:
-    """Return what `STRONG` finds; most sentences have none of its signs."""
+    """Return the match of `STRONG`; most sentences have none of its signs."""
     plain = not any(map(sentence.__contains__, _SIGNS))
     if plain and not digit:
         if "-" not in sentence and sentence.find(".", 0, -1) < 0:
@@ -408,10 +408,10 @@ _DROPS: Final = LatePattern(
     r"\b(?:not|instead of|rather than|from|no longer|replaces?|replacing|was) "
     r"(?:(?:at|on|in|the|port|version) )?(\S+)"
 )
-"""What a sentence puts aside by name."""
+"""Names that a sentence discards."""
 
 _DROPPING: Final = ("not ", "instead of ", "rather than ", "from ", "no longer ", "replac", "was ")
-"""One of these stands in what `_DROPS` finds."""
+"""One of these is in every match of `_DROPS`."""
 
 _DIGITS: Final = LatePattern(r"\d+")
 _MODAL: Final = frozenset(
@@ -421,9 +421,9 @@ _NONE: Final = frozenset[str]()
 _COPULA: Final = frozenset(("is", "are", "=", "was", "lives", "heißt", "est", "es"))
 
 
-@lru_cache(maxsize=2_048)  # twice the lines of facts in which a later one is looked for
+@lru_cache(maxsize=2_048)  # twice the fact lines searched for a later one
 def profile(sentence: str) -> Profile:
-    """Return what a sentence is about; the same for the same sentence."""
+    """Return the content of a sentence; equal sentences give equal profiles."""
     lower = normalise_sentence(sentence)
     tokens = list(filter(None, map(str.strip, _TOKEN.findall(lower), repeat(".:-*_"))))
     named = [t for t in tokens if not t.isalpha() and _IS_NAMED.search(t)]
@@ -446,7 +446,7 @@ def profile(sentence: str) -> Profile:
 
 
 def rules_out(lower: str) -> bool:
-    """Tell whether a sentence in small letters rules something out."""
+    """Tell whether a sentence in small letters forbids something."""
     if cues.PROHIBITS.search(lower):
         return True
     return any(map(lower.__contains__, cues.FORBIDDING)) and cues.FORBIDS.search(lower) is not None
@@ -457,10 +457,10 @@ def _find_dropped(lower: str) -> frozenset[str]:
 
 
 def _key(tokens: list[str], numbers: list[str], plain: list[str]) -> str:
-    """Return the sentence with its one number masked; "" without a safe place for it.
+    """Return the sentence with its single number masked, "" if the number has no safe place.
 
-    A number before the verb tells things apart ("port 22 must stay open"), one behind it is what
-    is said of them.
+    A number before the verb distinguishes things ("port 22 must stay open"); one after it is a
+    property of them.
     """
     if len(numbers) != 1 or not plain:
         return ""
@@ -473,7 +473,7 @@ def _key(tokens: list[str], numbers: list[str], plain: list[str]) -> str:
 
 
 def _subject(tokens: list[str]) -> str:
-    """Return what stands before the verb of "X is Y"; "" where that is no short name."""
+    """Return the text before the verb of "X is Y", "" if that is not a short name."""
     if _COPULA.isdisjoint(tokens[:8]):
         return ""
     at = next(i for i, t in enumerate(tokens) if t in _COPULA)
@@ -482,7 +482,7 @@ def _subject(tokens: list[str]) -> str:
 
 
 def _stem(word: str) -> str:
-    """Return a word on g, d or s without its commonest endings: "deploys" meets "deploy"."""
+    """Return a word in g, d or s without its usual endings: "deploys" becomes "deploy"."""
     for ending in ("ing", "ed", "es", "s"):
         if word.endswith(ending) and len(word) - len(ending) >= 3:
             return word[: -len(ending)]
@@ -490,10 +490,10 @@ def _stem(word: str) -> str:
 
 
 def supersedes(new: Profile, old: Profile) -> bool:
-    """Tell whether a later sentence takes the place of an older one; when unsure, not.
+    """Tell whether a later sentence replaces an older one; if unsure, it does not.
 
-    Without a word of change only the same sentence with another number, or another predicate of
-    the same subject, does. With one, sentences on the same subject do.
+    Without a word of change, it must be the same sentence with another number, or another predicate
+    of the same subject. With one, sentences on the same subject replace each other.
     """
     if new.lifts and not new.prohibits:
         return _is_lifted(new, old)
@@ -521,8 +521,8 @@ def _is_revised(new: Profile, old: Profile) -> bool:
 def _is_exchanged(new: Profile, old: Profile, mine: str, yours: str) -> bool:
     """Tell whether the new sentence replaces the old one's value.
 
-    Numbers of one form do where the sentences share two thirds of their words; names only where
-    the change is plain. A number and a name are of different matters.
+    Numbers of one form do if the sentences share two thirds of their words. Names do only if the
+    change is clear. A number and a name are about different things.
     """
     shared = len(new.words & old.words)
     least, most = sorted((len(new.words), len(old.words)))
@@ -544,7 +544,7 @@ def _is_lifted(new: Profile, old: Profile) -> bool:
 
 
 def same_task(done: Profile, task: Profile) -> bool:
-    """Tell whether what is said to be done is this task: most of its words and all its values."""
+    """Tell whether a finished item is this task: it has most of its words and all its values."""
     if not task.values <= done.values:
         return False
     shared = len(done.words & task.words)

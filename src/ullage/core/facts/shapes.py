@@ -1,7 +1,7 @@
-"""What a line looks like that another hand left: times, counts, columns, labels, words of pages.
+"""Shapes of lines by other writers: times, counts, columns, labels, words of pages.
 
-A pattern is tried where what stands in each such line is found. What the shapes of the lines of a
-text prove together is not known here (`copied`).
+A pattern is tried only on lines that contain its required part. The combined proof of the shapes in
+a text belongs to `copied`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _STAMP: Final = LatePattern(
     rf"[^\w\n]{{0,3}}(?:{_DAY}[,T ]{{0,3}}(?:{_CLOCK})?|{_CLOCK})(?:\W{{1,4}}|$)"
     rf"|(?:[^\s]{{1,24}}\s{{1,4}}){{0,5}}?[^\s\d]{{0,3}}{_WHEN}(?:[\u2013-]{_CLOCK})?[)\]]?\s*$"
 )
-"""A line that a time opens, or one of few words that a time closes, and no end of a sentence."""
+"""A line that begins with a time, or a few words that end with a time, not a full sentence."""
 
 FIELD: Final = LatePattern(r"\s{0,3}[^\s:\uff1a|][^:\uff1a|\n]{0,30}(?::\s+|\uff1a)\S")
 _COUNT: Final = LatePattern(r"\s{0,3}[^\w\n]{0,3}\d[\d.,:]{0,11} ?[kKmM%]?[^\w\n]{0,3}$")
@@ -54,7 +54,7 @@ _BARS: Final = LatePattern(r"[^|\n]{1,120}\S [|·•] \S[^|·•\n]{0,80}\S [|·
 
 
 def is_stamp(line: str) -> bool:
-    """Tell whether a time opens a line, or closes one of few words."""
+    """Tell whether a time begins a line, or ends one of few words."""
     return not line.rstrip().endswith((".", "!", "?")) and _STAMP.match(line) is not None
 
 
@@ -79,7 +79,7 @@ def _is_aged(line: str) -> bool:
 
 
 _DIGIT: Final = ("",)
-"""Needs a digit, of any script."""
+"""A digit of any script is required."""
 
 SHAPES: Final[tuple[tuple[str, Callable[[str], object], int, int, tuple[str, ...]], ...]] = (
     ("stamp", is_stamp, 1, 1, _DIGIT),
@@ -100,20 +100,20 @@ SHAPES: Final[tuple[tuple[str, Callable[[str], object], int, int, tuple[str, ...
     ("ago", _is_aged, 1, 1, _DIGIT),
     ("bars", _BARS.begins, 1, 1, ("|", "·", "•")),
 )
-"""What each kind of line looks like, how many there must be, and what the kind weighs. Last, what
-stands in every such line: most lines have none of it, and no pattern is tried."""
+"""For each kind of line: its name, its test, the least number of such lines, and its weight. Each
+such line contains one of the last field's parts: most lines do not, so no pattern runs."""
 
 
 def list_shapes(line: str) -> tuple[int, ...]:
-    """Return the shapes of a line, by their places in the table."""
+    """Return the shapes of a line, as positions in the table."""
     return _list_kept(line) if len(line) <= LINE_KEPT else _match_shapes(line)
 
 
 LINE_KEPT: Final = 500
-"""Characters of a line up to which its shapes are kept."""
+"""The shapes of a line are cached up to this many characters."""
 
 
-@lru_cache(maxsize=4_096)  # the lines of a text are looked at up to three times
+@lru_cache(maxsize=4_096)  # each line of a text is analysed up to three times
 def _list_kept(line: str) -> tuple[int, ...]:
     return _match_shapes(line)
 
@@ -131,4 +131,4 @@ _OF_PARTS: Final = tuple(
     (part, tuple(n for n, shape in enumerate(SHAPES) if part in shape[-1]))
     for part in dict.fromkeys(part for shape in SHAPES for part in shape[-1] if part)
 )
-"""The shapes that need a digit, and those that need a part: each part is looked for once."""
+"""The shapes that need a digit, and those that need a part: each part is searched once."""

@@ -1,8 +1,8 @@
-"""Write facts into a budget of tokens, and read back what was written.
+"""Write facts into a budget of tokens, and read the result back.
 
-A block of plain headings with one bullet a line. A line of data can open no section, close no
-block and begin no message: it stands behind "- ", and as JSON text where it is not one printable
-line. It knows nothing of messages or of how facts are found.
+The form is a block of plain headings with one bullet per line. A line of data cannot open a
+section, close a block or begin a message: it stands after "- ", as JSON text if it is not one
+printable line. This module knows nothing of messages or of how facts are found.
 """
 
 from __future__ import annotations
@@ -21,19 +21,18 @@ ASSISTANT: Final = "(assistant) "
 TOOL: Final = "(from tool output) "
 TODO: Final = "(to-do list) "
 LABELS: Final = (ASSISTANT, TOOL, TODO)
-"""How a line begins that is not the user's own words."""
+"""Prefixes of lines that are not the user's own words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of messages that may be gone; every section oldest first.
+    """The facts of messages that may be gone; every section is oldest first.
 
-    `goal`, `constraints`, `tasks` and `said` are the user's own words, but for open and done tasks
+    `goal`, `constraints`, `tasks` and `said` are the user's own words, except open and done tasks
     that begin with one of `LABELS`. `constraints` are rules, decisions and values in the order of
-    time; `decisions` and `identifiers` are the assistant's. `changed` are files that were written,
-    `files` those that were read only, with the lines where not all was, `commands` what was run.
-    `found` are words of the assistant, `results` lines of what tools returned and of what was
-    pasted.
+    time; `decisions` and `identifiers` are the assistant's. `changed` are written files, `files`
+    are files that were only read, with the lines if not all were read, `commands` are commands that
+    ran. `found` are words of the assistant, `results` lines of tool results and of pasted text.
     """
 
     goal: tuple[str, ...] = ()
@@ -56,7 +55,7 @@ class Facts:
 
 
 UNKNOWN: Final = Facts()
-"""What is known before anything was said."""
+"""The facts before any message."""
 
 OPEN: Final = "[facts kept by rule]"
 CLOSE: Final = "[end of facts]"
@@ -77,7 +76,7 @@ HEADINGS: Final[Mapping[str, str]] = {
     "skills": "Skills used:",
     "results": "From tools and pastes:",
 }
-"""The sections in the order in which they are written: that of a good hand-over."""
+"""The sections in the order of writing: the order of a good hand-over."""
 
 FORMER: Final[Mapping[str, str]] = {
     "Constraints, in the user's words:": "constraints",
@@ -86,7 +85,7 @@ FORMER: Final[Mapping[str, str]] = {
     "Files used:": "files",
     "Said by the assistant:": "found",
 }
-"""How sections were headed up to version 0.1: blocks of then are read as well."""
+"""Headings of sections up to version 0.1: old blocks are read as well."""
 
 SHARES: Final[Mapping[str, float]] = {
     "goal": 0.09,
@@ -104,8 +103,8 @@ SHARES: Final[Mapping[str, float]] = {
     "found": 0.0,
     "results": 0.0,
 }
-"""What each section may take before what is left goes round, so that none starves; the sections in
-the order of their priority."""
+"""The share of each section before the rest is distributed, so that no section starves. The order
+is their priority."""
 
 LEFT_OUT: Final = "Left out for space: "
 _BULLET: Final = "- "
@@ -114,18 +113,19 @@ _SECTIONS: Final[Mapping[str, str]] = {
     **{heading: name for name, heading in HEADINGS.items()},
 }
 _BREAKS: Final = LatePattern(r"[\x7f-\xa0\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
-"""What JSON leaves as it is and yet breaks lines, hides text or cannot be encoded."""
+"""Characters that JSON leaves as they are although they break lines, hide text or cannot be
+encoded."""
 
 
 def quote(text: str) -> str:
-    """Return a text as it may stand behind a bullet: as it is, or as JSON text."""
+    """Return a text in the form for a bullet: unchanged, or as JSON text."""
     if text.isprintable() and text and text == text.strip() and text[0] != '"':
         return text
     return _BREAKS.sub(lambda m: f"\\u{ord(m[0]):04x}", json.dumps(text, ensure_ascii=False))
 
 
 def unquote(text: str) -> str:
-    """Return what `quote` was given; text that is no such quotation as it is."""
+    """Return the text that `quote` was given; any other text is unchanged."""
     if not text.startswith('"'):
         return text
     try:
@@ -138,11 +138,11 @@ def unquote(text: str) -> str:
 
 
 def render(facts: Facts, tokens: float, count: Count) -> str:
-    """Return the facts as a block of at most `tokens` by `count`; "" when nothing fits.
+    """Return the facts as a block of at most `tokens` by `count`; "" if nothing fits.
 
-    A line is there in full or not at all. When not all fit, sections have shares of the budget
-    (`SHARES`), what is left of them goes round by priority, and within a section the newest come
-    first; a last line says how many were left out.
+    A line is there in full or not at all. If not all fit, sections have shares of the budget
+    (`SHARES`), the rest is distributed by priority, and the newest lines of a section come first. A
+    last line gives the number of lines left out.
     """
     if not facts:
         return ""
@@ -169,7 +169,7 @@ _Chosen = frozenset[tuple[str, int]]
 
 
 class _Sheet:
-    """The lines of facts, what each costs, and which come first."""
+    """The lines of facts, their costs, and their ranks."""
 
     def __init__(self, facts: Facts) -> None:
         self.lines: dict[str, tuple[str, ...]] = {
@@ -183,7 +183,7 @@ class _Sheet:
         return frozenset((name, i) for name, held in self.lines.items() for i in range(len(held)))
 
     def price(self, count: Count) -> None:
-        """Count every line once; lines of a vocabulary add up to what a text of them counts."""
+        """Count every line once: line costs add up to the count of the text."""
         for name, held in self.lines.items():
             self.costs[name] = [count(f"{_BULLET}{line}\n") for line in held]
             self.heads[name] = count(HEADINGS[name] + "\n")
@@ -199,7 +199,7 @@ class _Sheet:
         return frozenset(chosen)
 
     def fill(self, name: str, limit: float, chosen: set[tuple[str, int]]) -> float:
-        """Choose lines of a section up to `limit`; return what they cost."""
+        """Choose lines of a section up to `limit`; return their cost."""
         opened = any((name, i) in chosen for i in self.ranks[name])
         spent = 0.0
         for i in self.ranks[name]:
@@ -219,7 +219,7 @@ class _Sheet:
         return "\n".join([*rows, notice, CLOSE] if notice else [*rows, CLOSE])
 
     def notice(self, chosen: _Chosen) -> str:
-        """Return the line that tells how much was left out; "" if nothing was."""
+        """Return the line with the numbers of lines left out; "" if nothing was left out."""
         missing = [
             f"{name} {n}"
             for name, held in self.lines.items()
@@ -229,10 +229,10 @@ class _Sheet:
 
 
 def _rank_lines(name: str, lines: Sequence[str]) -> list[int]:
-    """Return the positions of lines, those first that are to be kept first: the newest.
+    """Return the positions of lines by rank, the most important first: usually the newest.
 
-    Constraints that are rules in themselves come before values, decisions, and those that only
-    their place made rules; identifiers out of tools come last.
+    Constraints that are rules by themselves come before values, decisions, and lines that only
+    their position made rules. Identifiers from tools come last.
     """
     newest = range(len(lines) - 1, -1, -1)
     if name == "constraints":
@@ -248,8 +248,9 @@ def _rank_lines(name: str, lines: Sequence[str]) -> list[int]:
 def parse(text: str) -> tuple[Facts, str]:
     """Return the facts of the first block in a text, and the text without its blocks.
 
-    What is not known in a block is passed over. A block that was cut off ends with the text. Put
-    foreign prose behind a block, or through here before: what it makes up is not taken for facts.
+    Unknown sections of a block are skipped. A block that was cut off ends with the text. Put
+    foreign prose after a block, or parse it here first, so that invented blocks in it are not taken
+    for facts.
     """
     found: dict[str, list[str]] = {}
     rest: list[str] = []
@@ -273,5 +274,5 @@ def parse(text: str) -> tuple[Facts, str]:
 
 
 def find_section(section: str, line: str) -> str:
-    """Return where a line belongs: what is not the user's own word is none of their rules."""
+    """Return the section of a line: text that is not the user's own is never one of their rules."""
     return "identifiers" if section == "constraints" and line.startswith(LABELS) else section

@@ -1,8 +1,8 @@
-"""Tell where a message turns from what somebody asks to the text that they ask about.
+"""Find where a message turns from a person's question to the text that it is about.
 
-"This is from their readme, does it fit us?" and a paragraph that speaks of nobody: the paragraph is
-perhaps another's. Its lines keep their worth as words, and are called no rules. Nothing proves it,
-as traces do (`copied`); that the person speaks of themselves below disproves it.
+"This is from their readme, does it fit us?" and an impersonal paragraph: the paragraph may be
+somebody else's. Its lines keep their worth as words, but are not called rules. There is no proof,
+as traces give it (`copied`). If the person speaks of themselves below, the text is their own.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from ullage.core.facts.patterns import BeyondAscii, LatePattern
 from ullage.core.facts.voice import is_impersonal, treats
 
 INTRO: Final = 240
-"""Characters of first words that ask about a text: who goes on longer has more to say."""
+"""Characters of first words that ask about a text: longer ones have more to say."""
 
 LEAST: Final = 60
-"""Characters of a text that is asked about; a third of it beyond ASCII, where fewer say as much."""
+"""Characters of the text in question; a third of it outside ASCII, where fewer say as much."""
 
 _BEHIND: Final = (
     r"(?=\s+(?:is|are|was|means?|from|hangs?|any|an?|the|ok|okay|normal|good|true|right|legal|fair"
@@ -42,7 +42,7 @@ _MAKES: Final = LatePattern(
     r"|recuerda|respeta\w*|anota|ricorda|запомни\w*|соблюдай\w*|याद)(?![\w\u0900-\u097f])"
     r"|帮我[写做画想]|请[写做记注]|记住|注意|作って|書いて|手伝|守って|써 ?줘|만들어|기억"
 )
-"""Something is to be made, or kept in mind: what stands below is how, or what."""
+"""A request to make something, or to keep it in mind: the text below then specifies it."""
 
 _HERE: Final = LatePattern(
     r"(?:here(?:'s| is| are| was)|hier (?:ist|sind|steht)|voici|ecco|вот)\b|这是"
@@ -54,7 +54,7 @@ _ASKING: Final = ("?", "\uff1f", "\u061f", "\u037e")
 
 
 def find_shown(lines: Sequence[str]) -> int:
-    """Return the first line of a text that is asked about, the end of the message without one."""
+    """Return the first line of a text in question, or the number of lines without one."""
     begun = next((n for n, line in enumerate(lines) if line.strip()), len(lines))
     opening = begun
     while opening < len(lines) and lines[opening].strip():
@@ -80,7 +80,7 @@ def _is_text(told: Sequence[str]) -> bool:
 
 
 def _asks_about(intro: str) -> bool:
-    """Tell whether words ask about a text that they point at, or hand it over with a question."""
+    """Tell whether words ask about a text that they point to, or hand it over with a question."""
     lower = intro.lower()
     asks = lower.rstrip("\"')]»”*_ ").endswith(_ASKING)
     if _HERE.match(lower):

@@ -1,7 +1,7 @@
-"""Find what stands in quotation marks and is a text by itself: whole paragraphs, and long speeches.
+"""Find quoted speech that is a text by itself: whole paragraphs, and long speeches.
 
-A short one is a part of its sentence, and so is what a rule says word by word. It knows marks of
-the languages that we read, and not who is cited.
+A short quotation is a part of its sentence, and so is the exact wording in a rule. This module
+knows the quotation marks of supported languages, and not the speaker.
 """
 
 from __future__ import annotations
@@ -26,32 +26,31 @@ SPEECH: Final[Mapping[str, str]] = {
     "\u300c": "\u300d",
     "\u300e": "\u300f",
 }
-"""What opens a speech in the languages that we read, and what closes it."""
+"""Opening quotation marks in the supported languages, and their closing marks."""
 
 _MARKS: Final = LatePattern('["\u201c\u201d\u201e\xab\xbb\u300c\u300d\u300e\u300f]')
 
 SPEECH_LEAST: Final = 40
-"""Characters of a paragraph in quotation marks from which on it is somebody else's text, and no
-word that is named."""
+"""A quoted paragraph with this many characters is somebody else's text, and not a quoted word."""
 
 SPEECH_MOST: Final = 8_000
-"""Characters of such paragraphs that are looked through for their end."""
+"""Characters of such paragraphs that are searched for their end."""
 
 UNCLOSED: Final = 20
-"""Paragraphs that begin with a mark and have no end, from which on no more are looked for."""
+"""After this many paragraphs with an opening mark and no end, no more are searched."""
 
 CITED_LEAST: Final = 80
-"""Characters of a speech within a line from which on it is a text by itself; a third in a script
-without spaces."""
+"""A speech within a line is a text by itself from this many characters on, a third of it in a
+script without spaces."""
 
 BEFORE: Final = 200
-"""Characters in front of a speech that tell what it is."""
+"""Characters before a speech that show its purpose."""
 
 
 def find_spoken(lines: Sequence[str]) -> frozenset[int]:
-    """Return the lines of paragraphs that stand whole in quotation marks, behind other words.
+    """Return the lines of paragraphs that are completely in quotation marks, after other words.
 
-    Where these say that rules follow, or ask to be remembered, somebody cites themselves.
+    If these words announce rules, or ask to remember, the person quotes themselves.
     """
     found, last, misses = set[int](), "", 0
     for number, line in enumerate(lines):
@@ -67,9 +66,9 @@ def find_spoken(lines: Sequence[str]) -> frozenset[int]:
 
 
 def _find_end(lines: Sequence[str], start: int) -> int:
-    """Return the line behind the one that ends a speech, the first one where none does.
+    """Return the line after the end of a speech, the first one if it has no end.
 
-    Where it ends within a line it is a part of a sentence, and no paragraph.
+    A speech that ends within a line is a part of a sentence, and not a paragraph.
     """
     begun, size = list[str](), 0
     for number in range(start, len(lines)):
@@ -86,9 +85,9 @@ def _find_end(lines: Sequence[str], start: int) -> int:
 
 
 def _note_mark(begun: list[str], text: str, place: int) -> None:
-    """Note a mark of a text in those that are open: it closes the last one, or opens another.
+    """Note a mark of a text in the list of open ones: it closes the last one, or opens another.
 
-    A straight mark behind a letter or a number opens nothing: it may stand for inches.
+    A straight mark after a letter or a number opens nothing: it may mean inches.
     """
     sign = text[place]
     if begun and sign in SPEECH[begun[-1]]:
@@ -98,10 +97,10 @@ def _note_mark(begun: list[str], text: str, place: int) -> None:
 
 
 def cut_speech(line: str, above: str = "") -> Sequence[tuple[int, str]]:
-    """Return a line in parts, each with its number: those with odd numbers are long speeches.
+    """Return a line in numbered parts: the parts with odd numbers are long speeches.
 
-    There is none, and nothing is returned, where each speech is short, of one sentence, or what a
-    rule or a request is about. `above` is the line above it that has words.
+    Returns () if each speech is short, is one sentence, or is the object of a rule or a request.
+    `above` is the nearest line above with words.
     """
     if len(line) < CITED_LEAST // 3:
         return ()
@@ -119,7 +118,7 @@ def cut_speech(line: str, above: str = "") -> Sequence[tuple[int, str]]:
 
 
 def _find_speeches(line: str) -> Iterator[tuple[int, int]]:
-    """Yield where speeches stand in a line, those within others aside."""
+    """Yield the spans of the speeches in a line, without speeches inside others."""
     begun, start = list[str](), 0
     for mark in _MARKS.finditer(line):
         start = start if begun else mark.start()
@@ -136,13 +135,13 @@ def _is_text(speech: str) -> bool:
 
 
 def _wants(before: str) -> bool:
-    """Tell whether the sentence in front of a speech lays down something, or asks for it."""
+    """Tell whether the sentence before a speech states a rule, or asks for something."""
     told = SENTENCE.findall(before)
     last = told[-1].strip() if told else ""
     return _announces(last) or bool(rule("prose", last)) or asks_for(last)
 
 
 def _announces(last: str) -> bool:
-    """Tell whether words say that rules follow, or ask that something be remembered."""
+    """Tell whether words announce rules, or ask to remember something."""
     lower = last.lower()
     return cues.RULE_HEADING.search(lower) is not None or cues.REMINDS.search(lower) is not None

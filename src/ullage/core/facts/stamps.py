@@ -1,7 +1,7 @@
-"""The time that stands in front of a message: who wrote it did not say it.
+"""The time before a message: the writer of the message did not write it.
 
-Chats are handed on with the day or the hour of each message before its first word. It counts as
-neither a number nor a value of what is said; with the first sentence it is told.
+Some chats put the day or the hour before the first word of each message. It counts neither as a
+number nor as a value of the message, but is kept with its first sentence.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 from ullage.core.facts.patterns import LatePattern
 
 LONGEST: Final = 48
-"""Characters of a time in front of a message at most."""
+"""Most characters of a time before a message."""
 
 _BRACKETED: Final = LatePattern(
     r"\s{0,3}(?:\[(?P<square>[^\]\n]{2,40})\]|\((?P<round>[^)\n]{2,40})\))[:,]?\s{1,3}(?=[^\s(])"
@@ -22,7 +22,7 @@ _BARE: Final = LatePattern(
     r"\s{0,3}\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:\.\d{1,6})?(?:Z|[+-]\d\d:?\d\d)?"
     r" ?[:,|-]?|[:,|])\s{1,3}(?=[^\s\d])"
 )
-"""A day with an hour behind it, or with a mark: without either the day is what is spoken of."""
+"""A day with an hour, or with a mark after it: otherwise the day is part of the sentence."""
 
 _WORD: Final = LatePattern(r"[^\W\d_]+")
 _MONTH: Final = (
@@ -40,17 +40,17 @@ _TIME: Final = LatePattern(
 """An hour, a day with its year, or the day of a month."""
 
 WORDS: Final = 4
-"""Words of a time at most: of the day, the month, the half of the day, the zone."""
+"""Most words of a time: the day, the month, the half of the day, the zone."""
 
 LETTERS: Final = 12
 """Letters of such a word."""
 
 
 def find_stamp(text: str) -> int:
-    """Return where the words of a message begin: behind a time in front of them, or at 0.
+    """Return the start of a message's words: after a time before them, or 0.
 
-    In brackets stands what looks like a date or an hour; without them the time is written as
-    ISO 8601 has it.
+    Brackets may hold anything that looks like a date or an hour. Without them the time must be in
+    the form of ISO 8601.
     """
     head = text[:LONGEST]
     if head.lstrip()[:1] not in _BEGINS:

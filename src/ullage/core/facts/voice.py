@@ -1,8 +1,8 @@
-"""Tell whether one writer speaks through a text, and whether words turn to the assistant.
+"""Tell whether one writer speaks throughout a text, and whether words address the assistant.
 
-People who tell a long story to a model leave traces that others leave, too: they begin in small
-letters and go on in capitals, tell what somebody said, list what things cost. Which traces a text
-has is not known here (`copied`).
+People who tell a model a long story leave the same traces as others: they begin in small letters
+and continue in capitals, quote what somebody said, list prices. The traces of a text belong to
+`copied`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ASKS_ELSEWHERE: Final = LatePattern(
 _ASKS_UNSPACED: Final = BeyondAscii(
     r"请你?(?:帮|给|按|写|告诉|列|把|先|用)|帮我|告诉我|教えて|書いて|作って|まとめて|考えて|お願いします"
 )
-"""How somebody asks something of an assistant in other languages."""
+"""Requests to an assistant in other languages."""
 
 _FOR_US: Final = LatePattern(
     r"\b(?:(?:tell|show|give|write|make|help|draft|explain|suggest|list|find) (?:to )?(?:me|us)"
@@ -47,7 +47,7 @@ _WROTE: Final = LatePattern(
     r"|(?:m'|nous )a(?:nt)? (?:\w+ ){0,2}(?:répondu|écrit)|(?:me|nos) (?:ha|han) escrito"
     r"|(?:mi|ci) ha(?:nno)? scritto|(?:мне|нам) написал[аи]?)\b"
 )
-"""Words by which somebody wrote to the one who speaks."""
+"""Words for a message written to the speaker."""
 
 _CAME: Final = LatePattern(
     r"\b(?:sent|sends|sending|forwarded|posted|says|came in|arrived|landed|hung|hanging|wrote"
@@ -56,7 +56,7 @@ _CAME: Final = LatePattern(
     r"|ricevuto|scritto|arrivat[oa]|dostał[ae]m|przysłali|przyszł[oa]|пришл[ои]|прислал[аи]?"
     r"|получил[аи]?|وصلتني|وصلني|أرسلت?)\b|收到|发来|贴|が届い|来ました|来た|もらいました"
 )
-"""Words by which something came."""
+"""Words for the arrival of something."""
 
 _TEXT: Final = LatePattern(
     r"\b(?:this|e-?mails?|message|letter|notice|minutes|contract|circular|ticket|review|newsletter"
@@ -64,44 +64,44 @@ _TEXT: Final = LatePattern(
     r"|ça|esto|correo|carta|mensaje|aviso|isto|resposta|mensagem|questo|lettera|avviso|pismo"
     r"|wiadomość|это|письмо|сообщение|هذه|رسالة)\b|邮件|通知|消息|短信|这|メール|手紙|お知らせ|これ"
 )
-"""Words for a text, or that point at one."""
+"""Words for a text, or that point to one."""
 
 SENTENCE: Final = LatePattern(r"[^.!?\u3002\uff01\uff1f\n]{2,300}[.!?\u3002\uff01\uff1f]?")
 """A sentence to its end."""
 
 SHORT: Final = 120
-"""Characters of first words that do no more than say what is to be done to a text. Of more the
-last sentence points at one, or asks."""
+"""Characters of first words that only request a treatment of a text. In longer words, the last
+sentence points to a text, or asks."""
 
 INTRO: Final = 240
-"""Characters of first words that hand over a text, at most."""
+"""Most characters of first words that hand over a text."""
 
 ITEM: Final = 80
-"""Characters up to which lines that follow each other are one list, and no paragraph each."""
+"""Consecutive lines up to this many characters are one list, not a paragraph each."""
 
 LABEL: Final = 48
-"""Characters of a title or a name at most: it says nothing of who writes."""
+"""Most characters of a title or a name: it says nothing about the writer."""
 
 SOFT: Final = frozenset(
     {"lead", "request", "received", "speech", "article", "long article", "articles", "fields"}
 )
-"""Traces that people leave in what they type as well."""
+"""Traces that people leave in typed text as well."""
 
 OWN: Final = SOFT | {"titles", "heading", "bars", "farewell", "hand"}
-"""Those that they leave where their first words hand over nothing: they part what they tell, and
-sign it. A hand goes by small letters in the first words alone."""
+"""Traces that people leave if their first words hand over nothing: they divide their text and sign
+it. A "hand" trace counts small letters only in the first words."""
 
 MOSTLY: Final = 0.5
 PARTLY: Final = 0.25
-"""The shares of paragraphs in which a writer speaks: behind words that hand over a text more than
-the first, behind others no less than the second. By hand, on messages of four authors."""
+"""The shares of paragraphs in which a writer speaks. After words that hand over a text, it must be
+more than the first; after others, at least the second. By hand, on messages of four authors."""
 
 
 def is_one_voice(lines: Sequence[str], opening: int, kinds: Collection[str]) -> bool:
-    """Tell whether one writer speaks through a text, and all traces are of what people type, too.
+    """Tell whether one writer speaks throughout a text, with only traces that people also type.
 
-    Who tells a long story says what others said, and begins with a request; what a short request
-    is about may be somebody else's story. `kinds` are those of the traces behind the `opening`.
+    The teller of a long story quotes others, and begins with a request; a short request may be
+    about somebody else's story. `kinds` are those of the traces after the `opening`.
     """
     first = " ".join(lines[:opening]).strip()
     if (len(first) <= SHORT and treats(first)) or not OWN.issuperset(kinds):
@@ -119,7 +119,7 @@ def is_one_voice(lines: Sequence[str], opening: int, kinds: Collection[str]) -> 
 
 
 def _list_units(lines: Sequence[str]) -> Iterator[str]:
-    """Yield paragraphs but for titles and names; short lines that follow each other are one."""
+    """Yield paragraphs without titles and names; consecutive short lines are one paragraph."""
     held: list[str] = []
     for line in (*lines, ""):
         if held and (len(line) > ITEM or not line.strip()):
@@ -133,12 +133,12 @@ def _list_units(lines: Sequence[str]) -> Iterator[str]:
 
 
 def ends_lead(line: str) -> bool:
-    """Tell whether a line ends in a colon, marks and brackets behind it aside."""
+    """Tell whether a line ends in a colon, ignoring marks and brackets after it."""
     return line.rstrip(_CLOSERS).endswith((":", "\uff1a"))
 
 
 def hands_over(first: str) -> bool:
-    """Tell whether first words announce a text, point at one, or say what is to be done to one."""
+    """Tell whether first words announce a text, point to one, or request its treatment."""
     if ends_lead(first) or receives(first):
         return True
     if len(first) <= SHORT:
@@ -147,7 +147,7 @@ def hands_over(first: str) -> bool:
 
 
 def receives(first: str) -> bool:
-    """Tell whether first words are no more than that a text came from somebody."""
+    """Tell whether first words only say that a text came from somebody."""
     lower = first.lower()
     if len(first) > INTRO or _WROTE.search(lower) is not None:
         return len(first) <= INTRO
@@ -155,7 +155,7 @@ def receives(first: str) -> bool:
 
 
 def asks(told: str) -> bool:
-    """Tell whether words ask something, or for something to be done to a text, or point at one."""
+    """Tell whether words ask a question, request a text's treatment, or point to a text."""
     return _points(told) or treats(told)
 
 
@@ -167,7 +167,7 @@ def _points(told: str) -> bool:
 
 
 def asks_for(told: str) -> bool:
-    """Tell whether something is asked of the assistant."""
+    """Tell whether the assistant is asked for something."""
     lower = told.lower()
     if turns_back(told) or _FOR_US.search(lower) is not None:
         return True
@@ -180,13 +180,13 @@ def speaks(told: str) -> bool:
 
 
 def _has_word(shape: LatePattern, lower: str) -> bool:
-    """Tell whether a word of a writer stands in a text; "i" is one of English alone."""
+    """Tell whether a writer's word is in a text; "i" counts only in English."""
     words = {found[0] for found in shape.finditer(lower)}
     return bool(words - {"i"}) or ("i" in words and _ENGLISH.search(lower) is not None)
 
 
 def is_impersonal(line: str, *, may_address: bool) -> bool:
-    """Tell whether a line has no word of a writer, and none to a reader unless it may."""
+    """Tell whether a line has no word of a writer, and does not address a reader unless it may."""
     told = SPOKEN.sub("", line).lower()
     if _has_word(cues.SPEAKERS, told) or cues.SPEAKERS_UNSPACED.search(told):
         return False
@@ -194,13 +194,13 @@ def is_impersonal(line: str, *, may_address: bool) -> bool:
 
 
 def treats(told: str) -> bool:
-    """Tell whether something is to be done to a text."""
+    """Tell whether a text's treatment is requested."""
     lower = told.lower()
     return bool(cues.TREATS.search(lower) or cues.TREATS_UNSPACED.search(lower))
 
 
 def turns_back(told: str) -> bool:
-    """Tell whether a paragraph asks, or asks for something, as `find_return` wants it."""
+    """Tell whether a paragraph asks a question or for something, as `find_return` needs it."""
     sentences = [sentence.strip().lower() for sentence in SENTENCE.findall(told)]
     if not speaks(told):
         del sentences[1:]

@@ -1,6 +1,6 @@
-"""The weights by which a segment is worth keeping: a small table that `make weights` learns.
+"""The weights for the worth of a segment: a small table that `make weights` learns.
 
-docs/weights.md says how it was learned, and what each weight does to what is kept. It holds no
+docs/weights.md describes how it was learned, and the effect of each weight. This module holds no
 word of any language, and reads nothing.
 """
 
@@ -10,19 +10,23 @@ from typing import Final, NamedTuple
 
 
 class Weights(NamedTuple):
-    """What each kind of evidence counts; `salience` says how they work together.
+    """The weight of each kind of evidence; `salience` says how they combine.
 
-    `rarity`: the power of a word's rarity that counts, from 1 on: the higher, the less of what is
-    in a few messages. `plain`: what rare words of letters alone come to at most. `number`,
-    `signed`, `name`: a rare word with a digit, with a sign within, with a capital letter where no
-    sentence begins, beside one of letters alone. `taken_up`: a rare word that a later message uses.
-    `question`: what asks in a question, beside what tells. `worn`: how much a segment loses whose
-    every pair of words came in other messages. `cue`: how much each two points of a sentence's cues
-    of a rule count, from `salience.UNSURE` on. `denial`: what says that something is not so, beside
-    what says that it is. `document`, `pasted`: what may be, and what is, somebody else's text
-    beside a person's own. `bulk`: segments of a message from which on each is worth less. `length`:
-    to which power the tokens of a segment divide its worth. `assistant`, `tool`: their text beside
-    a person's. `report`: what a model says behind its work with tools, beside its other words.
+    - `rarity`: exponent of a word's rarity, from 1 on. A higher value lowers the worth of words
+      that are in a few messages.
+    - `plain`: limit for the sum of rare words of letters alone.
+    - `number`, `signed`, `name`: a rare word with a digit, with a sign inside, with a capital
+      letter inside a sentence, relative to one of letters alone.
+    - `taken_up`: a rare word that a later message uses.
+    - `question`: the asking part of a question, relative to a statement.
+    - `worn`: the loss of a segment whose word pairs all came in other messages.
+    - `cue`: factor per two points of a sentence's rule cues, above `salience.UNSURE`.
+    - `denial`: a denying sentence, relative to an affirming one.
+    - `document`, `pasted`: text that may be, or is, somebody else's, relative to a person's own.
+    - `bulk`: number of segments of a message above which each is worth less.
+    - `length`: exponent of the tokens that divide a segment's worth.
+    - `assistant`, `tool`: their text, relative to a person's.
+    - `report`: a model's words after its work with tools, relative to its other words.
     """
 
     rarity: float
