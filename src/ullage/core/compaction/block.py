@@ -125,7 +125,7 @@ class GoneFacts:
         self._inner: dict[str, list[str]] = {}
         self._short: list[str] = []
         for line in self._lines:
-            inner = line.split()[1:-1]  # the first and the last may go on in a segment
+            inner = line.split()[1:-1]  # the first and last word may be cut in a segment
             held = self._inner.setdefault(max(inner, key=len), []) if inner else self._short
             held.append(line)
 

@@ -325,7 +325,7 @@ def compose(first: Script, edited: Edited, second: Script) -> Script:
         if old is not None:
             left = edited.parts.get(clear.message)
             if left == () and clear.call < 0:
-                continue  # of the text that stands for reasoning alone
+                continue  # the text is a placeholder for removed reasoning
             part = clear.part if clear.call >= 0 or left is None else left[clear.part]
             edits.append(Clear(old, part, clear.call, clear.text))
     stripped = (edited.origin[index] for index in second.strips)

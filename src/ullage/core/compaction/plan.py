@@ -118,7 +118,7 @@ class Order:
 
 
 BLOCK: Final = "block"
-"""The name for edits by no strategy: they come with the block."""
+"""The name shown instead of a strategy for edits that came with the block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ class Outcome:
     written: Written | None = None
     originals: Mapping[str, str] = field(default_factory=dict)
     flaws: tuple[str, ...] = ()
-    """Flaws of strategies that were left out for them."""
+    """Flaws of strategies; a strategy with a flaw took no part."""
     steps: tuple[tuple[str, Script], ...] = ()
     """The strategies that took part, in order, and the edits of each."""
     was: Transcript | None = None
@@ -327,7 +327,7 @@ def make_situation(
         fixed=measured.fixed_edge,
         target=target,
         pins=laws.find_fixed(transcript) | order.pins | {*always} | spared,
-        tail=measured.ceiling(order.tail + measured.extra),  # messages alone: no part of `extra`
+        tail=measured.ceiling(order.tail + measured.extra),  # only messages, without `extra`
         counter=meter.counter,
         keep=order.keep,
         block=block if order.paid is None else order.paid.block,

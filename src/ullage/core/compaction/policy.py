@@ -92,10 +92,10 @@ class Policy:
     `keep_last` also limits the tail, in messages, widened to whole units. `carry_share` is the
     share of the target for the block of carried facts and summary; 0 means no block. `results` says
     for each tool, by name, whether its results can be fetched again ("again", the default), only
-    once, or each tell the state. `recovery_tails` are the messages that successive recoveries of a
-    turn leave alone. `background` lets an async guard begin a summary one rung early. `new_session`
-    makes an agent continue in a new, linked session after a turn ends at the pressure of the
-    highest rung.
+    once, or each tell the state. `recovery_tails` are the numbers of messages that successive
+    recoveries of a turn leave alone. `background` lets an async guard begin a summary one rung
+    early. `new_session` makes an agent continue in a new, linked session after a turn ends at the
+    pressure of the highest rung.
 
     Thresholds and rungs use the lowest of three bounds: the window; `effective`, up to which
     answers are good; `economic`, above which carrying costs more than compacting. Both are a share

@@ -91,7 +91,10 @@ def settle_prose(written: Written, block: Block) -> Written:
 def name_summary(
     draft: PlanDraft, asked: Sequence[str], written: Written | None, *, updating: bool
 ) -> None:
-    """Record the summary that was made under the strategies that asked for one."""
+    """Rename the steps of the strategies that asked for a model's summary.
+
+    A first summary in one piece keeps their names; others are "incremental" or "hierarchical".
+    """
     if written is None or written.prose is None:
         return
     if written.levels == (1,) and not updating:

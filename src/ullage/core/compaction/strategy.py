@@ -32,11 +32,11 @@ class Strategy:
 
         Rung(0.8, 0.6, (Strategy("mine", plan), "trim_oldest"))
 
-    `plan` takes a `Situation` and returns a `Script`. `drops` says that it leaves out whole
-    messages, in whose place a block of facts is to stand; `prose` that this block is to hold a
-    summary; `silent` that what it leaves out goes without one. `always` has it run in every
-    compaction, also where the target is met without it. Raises ConfigurationError for an invalid
-    name or plan.
+    `plan` takes a `Situation` and returns a `Script`. `drops` says that it drops whole messages,
+    which a block of facts then replaces. `prose` says that this block should hold a summary.
+    `silent` says that no block replaces the dropped messages. `always` makes it run in every
+    compaction, even if the target is already met. Raises ConfigurationError for an invalid name
+    or plan.
     """
 
     name: str
@@ -78,7 +78,7 @@ def _find_flaw(plan: Callable[..., Any]) -> str | None:
     except TypeError as error:
         return f"cannot be called with one argument ({error})"
     except ValueError:
-        return None  # written in C, and shows no signature: known when it is called
+        return None  # written in C without a signature: an error shows at the call
     return None
 
 

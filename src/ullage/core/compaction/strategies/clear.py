@@ -103,7 +103,10 @@ def _pair_results(situation: Situation, unit: Unit) -> Iterator[tuple[Place, Cal
 
 
 def _subjects(call: Call, traits: Mapping[str, object]) -> tuple[list[object], list[object]]:
-    """Return keys: calls with the first make this result worthless; this call spends the second."""
+    """Return the keys that make this result worthless, and the keys that this call adds.
+
+    A result is worthless if a later call adds one of its keys.
+    """
     if traits.get(call.name) == "state":
         return [call.name], [call.name]
     same, named = (call.name, call.arguments), read_arguments(call)
