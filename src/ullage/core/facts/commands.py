@@ -1,4 +1,4 @@
-"""Shell commands that only look: their output can be printed again, and is no progress of the work.
+"""Shell commands that only look: their output can be printed again and reports no progress.
 
 Programs are known by name (POSIX utilities and some replacements). An unknown program may do
 anything, so tests, builds and diffs never count as looking. If unsure, a command does not count.

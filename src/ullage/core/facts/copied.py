@@ -466,7 +466,7 @@ def _find_hand(lines: Sequence[str], opening: int) -> Iterator[Trace]:
 
 
 def _find_layout(lines: Sequence[str], opening: int) -> Iterator[Trace]:
-    """Yield titles in capitals after the first words, and headings if the words refer to a text."""
+    """Yield titles in capitals after the first words; headings if these ask to process a text."""
     first = " ".join(lines[:opening])
     titles, heads = [*find_titles(lines, opening)], [*find_headings(lines, opening)]
     if titles and (treats(first) or not wants(first)):
@@ -496,8 +496,8 @@ def _measure(line: str) -> int:
 def _find_article(lines: Sequence[str], opening: int) -> Iterator[Trace]:
     """Yield long paragraphs without a writer and without an address to a reader.
 
-    If the first words request something for a text, the text may address a reader, and two
-    paragraphs prove more: a person who states their own rules requests nothing for them. If the
+    If the first words ask to process a text, the text may address a reader, and two
+    paragraphs prove more: a person who states their own rules does not ask to process them. If the
     words announce rules and request nothing, the rules are the person's own.
     """
     long = [number for number in range(opening, len(lines)) if _is_long(lines[number])]

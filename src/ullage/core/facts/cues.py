@@ -175,7 +175,7 @@ STATES: Final = LatePattern(
     r"|nice"
     r"|good|great|fine|fixed|done|quick|loud|broken|back|what|why|how|exactly|the same|there)\b)"
 )
-"""Worth 1: a plain statement about a state."""
+"""Worth 1: a plain statement about how things are."""
 
 STATING: Final = (
     *(" is", " are", " ha", " run", " goes", " liv", " keep", " use", " belong", " contain"),
@@ -400,7 +400,7 @@ TREATS: Final = CuePattern(
     r"explique[rz]?|traduc[ei]\w*|resum[ei]\w*|reescrib\w*|explica\w*|traduzi\w*|riassum\w*|spiega",
     r"переведи\w*|перескажи\w*|сократи\w*|исправь\w*|объясни\w*",
 )
-"""A request to treat a text."""
+"""A request to process a text: rewrite, translate, explain."""
 
 TREATS_UNSPACED: Final = BeyondAscii(
     r"翻译|总结|概括|改写|润色|解释"

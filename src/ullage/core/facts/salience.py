@@ -412,7 +412,8 @@ def weigh_result(lines: Iterable[Segment], place: int, spread: WordSpread) -> It
 def gives_orders(text: str, *, used: bool) -> bool:
     """Tell whether a line of data asks to be kept.
 
-    A line that is used later needs clearer orders: otherwise one repeated word would remove it.
+    A line that is used later only counts if its orders are clear. Without this check, a line of
+    orders would return because of one repeated word.
     """
     return grade_data(text) > (BEGS if used else BEGS - 1)
 

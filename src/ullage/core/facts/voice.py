@@ -70,7 +70,7 @@ SENTENCE: Final = LatePattern(r"[^.!?\u3002\uff01\uff1f\n]{2,300}[.!?\u3002\uff0
 """A sentence to its end."""
 
 SHORT: Final = 120
-"""Characters of first words that only request a treatment of a text. In longer words, the last
+"""Characters of first words that only ask to process a text. In longer words, the last
 sentence points to a text, or asks."""
 
 INTRO: Final = 240
@@ -138,7 +138,7 @@ def ends_lead(line: str) -> bool:
 
 
 def hands_over(first: str) -> bool:
-    """Tell whether first words announce a text, point to one, or request its treatment."""
+    """Tell whether first words announce a text, point to one, or ask to process one."""
     if ends_lead(first) or receives(first):
         return True
     if len(first) <= SHORT:
@@ -155,7 +155,7 @@ def receives(first: str) -> bool:
 
 
 def asks(told: str) -> bool:
-    """Tell whether words ask a question, request a text's treatment, or point to a text."""
+    """Tell whether words ask a question, ask to process a text, or point to a text."""
     return _points(told) or treats(told)
 
 
@@ -194,7 +194,7 @@ def is_impersonal(line: str, *, may_address: bool) -> bool:
 
 
 def treats(told: str) -> bool:
-    """Tell whether a text's treatment is requested."""
+    """Tell whether words ask to process a text."""
     lower = told.lower()
     return bool(cues.TREATS.search(lower) or cues.TREATS_UNSPACED.search(lower))
 

@@ -1,6 +1,6 @@
 """The terms of a text: words, their beginnings, pairs of characters in scripts without spaces.
 
-The rules fit no single language. Words lose case and accents. Parts of a compound name
+The rules do not depend on a language. Words lose case and accents. Parts of a compound name
 (`maxRetries`, `run_id`, `v2beta`) are terms too.
 """
 

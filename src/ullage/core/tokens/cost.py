@@ -2,7 +2,7 @@
 
 An unknown price stays unknown and is never 0. Dollars are floats: a sum differs from the exact one
 by less than 1e-12 of itself, far below any bill. This module knows no provider and no table; the
-caller passes the prices. The price of a summary is a separate call and in no saving.
+caller passes the prices. The price of a summary is a separate call and not part of a saving.
 """
 
 from __future__ import annotations

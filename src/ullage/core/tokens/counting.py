@@ -1,7 +1,7 @@
 """The size of a conversation in tokens: a best value and the band that holds the true value.
 
-A `Counter` counts text. `Framing` says what a dialect adds around it. A `Scale` carries lessons
-about a server with an unknown vocabulary. `measure` combines the three. This module knows
+A `Counter` counts text. `Framing` says what a dialect adds around it. A `Scale` converts counts
+for a server with an unknown vocabulary. `measure` combines the three. This module knows
 no windows and loads no vocabularies (`ullage.counters` does).
 """
 
