@@ -93,7 +93,7 @@ class ReportedSize:
 class Outside(NamedTuple):
     """The text outside the messages: its counted tokens, and its learned tokens.
 
-    `seen` is the number of single requests that taught it; a single one may be wrong.
+    `seen` is the number of single requests that it was learned from; one may be wrong.
     """
 
     counted: int
@@ -138,7 +138,7 @@ class Calibration:
 
     @property
     def is_sane(self) -> bool:
-        """Tell whether reports can have taught it: a value from a log or a file may be anything."""
+        """Tell whether it can come from reports: a value from a log or a file may be anything."""
         outside, spread = self.outside or Outside(0, 0.0), self.spread or Variances(0.0, 0.0, 0.0)
         numbers = (self.error, self.seen, spread.ratio, spread.outside)
         return (

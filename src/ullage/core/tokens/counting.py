@@ -283,7 +283,7 @@ def measure(
 
 
 def learned_extra(fixed: Size, meter: Meter) -> int | None:
-    """Return the tokens that reports add to the count of `fixed`, None if no report taught them.
+    """Return the tokens that reports add to the count of `fixed`, None if nothing was learned.
 
     `fixed` is everything outside the messages, in counter tokens. The result is in the model's
     tokens.

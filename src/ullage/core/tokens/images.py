@@ -51,7 +51,7 @@ class SeenImage(NamedTuple):
 
     @property
     def is_sane(self) -> bool:
-        """Tell whether reports can have taught it: a value from a file may be anything."""
+        """Tell whether it can come from reports: a value from a file may be anything."""
         return 0 < self.best <= self.most <= UNKNOWN_IMAGE.unseen[2] and self.area > 0 < self.seen
 
 
@@ -151,6 +151,6 @@ def learn_image(held: SeenImage | None, new: SeenImage) -> SeenImage:
 
 
 def restore_image(held: Sequence[Any] | None) -> SeenImage | None:
-    """Read a recorded image size, or None if no report can have taught it."""
+    """Read a recorded image size, or None if it cannot come from a report."""
     seen = None if held is None else SeenImage(*map(int, held))
     return seen if seen is not None and seen.is_sane else None

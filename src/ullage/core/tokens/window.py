@@ -102,12 +102,12 @@ class Window:
 
     @property
     def proven(self) -> bool:
-        """Tell whether the operator or the server set the bound, or events taught it."""
+        """Tell whether the operator or the server set the bound, or it was learned from events."""
         return self.source == "override" or self.kind == "allocated" or self.is_learned
 
     @property
     def is_learned(self) -> bool:
-        """Tell whether refusals or cut prompts taught the bound. Such a bound can be removed."""
+        """Tell whether the bound was learned from refusals or cut prompts. It can be removed."""
         return self.source in CAPS
 
     def tokens(self) -> int:
