@@ -36,8 +36,8 @@ def cut(tokens: int, reported: int, exchange: str = "a", grounds: Any = "counted
     )
 
 
-def answer(tokens: int, exchange: str = "a") -> Claim:
-    return Claim("total", tokens, "answer", exchange=exchange, grounds="structured")
+def answer(tokens: int, exchange: str = "a", at: float = 0.0) -> Claim:
+    return Claim("total", tokens, "answer", exchange=exchange, grounds="structured", at=at)
 
 
 def bound(*claims: Claim, now: float | None = None) -> int | None:
@@ -145,6 +145,42 @@ def test_what_is_confirmed_gives_the_same_cap_by_itself(claims: list[Claim]):
     )
 
 
+SHRUNK = (refusal(4_000, "b", at=3.0), refusal(4_000, "c", at=4.0))
+"""Two witnesses of a server that came back with a smaller window."""
+
+
+def test_two_refusals_after_an_answered_prompt_lower_the_window_below_it():
+    learned = (refusal(8_000, at=1.0), refusal(8_000, "d", at=1.0), answer(7_900, at=2.0))
+    assert bound(*learned) == 8_000
+    assert bound(*learned, SHRUNK[0]) == 8_000
+    assert bound(*learned, *SHRUNK) == 4_000
+    assert find_floor((*learned, *SHRUNK)) == 0
+
+
+def test_refusals_before_an_answered_prompt_and_one_witness_lower_nothing_below_it():
+    assert bound(*SHRUNK, answer(7_900, at=4.0)) is None
+    assert bound(answer(7_900, at=3.5), *SHRUNK) is None
+    assert bound(answer(7_900, at=2.0), SHRUNK[0], SHRUNK[0]) is None
+
+
+def test_an_answer_over_a_learned_bound_refutes_it_for_good():
+    held: tuple[Claim, ...] = (answer(7_900, at=2.0),)
+    for claim in (*SHRUNK, answer(5_000, "e", at=5.0)):
+        held = add(held, claim)
+    assert bound(*held) is None
+    assert find_floor(held) == 7_900
+    assert bound(*held, *SHRUNK) is None  # a conversation that still remembers them
+    later = (refusal(4_000, "f", at=6.0), refusal(4_000, "g", at=7.0))
+    assert bound(*held, *later) == 4_000
+
+
+def test_a_window_that_shrank_is_confirmed_without_the_prompts_that_no_longer_fit():
+    answers = (answer(7_900, at=2.0), answer(7_800, "h", at=2.0), answer(3_000, "i", at=5.0))
+    kept = confirm((*answers, *SHRUNK))
+    assert [(c.source, c.tokens) for c in kept] == [("refusal", 4_000)]
+    assert bound(*kept) == 4_000
+
+
 # ── what is kept ────────────────────────────────────────────────────────────────────────────────
 
 
@@ -157,14 +193,14 @@ def test_what_one_request_said_is_not_confirmed():
     ]
 
 
-def test_events_are_bounded_and_the_two_largest_answers_stay():
+def test_events_are_bounded_and_the_two_largest_answers_and_the_newest_stay():
     held: tuple[Claim, ...] = ()
     for n in range(100):
         held = add(held, refusal(1_000 + n, str(n)))
         held = add(held, answer((n * 37) % 100 + 1, str(n)))
         held = add(held, cut(9_000, n, str(n)))
-    assert len(held) == 2 * MOST + 2
-    assert sorted(c.tokens for c in held if c.source == "answer") == [99, 100]
+    assert len(held) == 2 * MOST + 3
+    assert sorted(c.tokens for c in held if c.source == "answer") == [64, 99, 100]
     assert [c.tokens for c in held if c.source == "refusal"] == [1_092 + n for n in range(8)]
 
 

@@ -16,6 +16,7 @@ from ullage.core.messages.transcript import asks
 from ullage.core.tokens.calibration import ENOUGH, SANE
 from ullage.core.tokens.claim import SMALLEST, UNNAMED, Claim, Grounds
 from ullage.core.tokens.counting import STRANGE, medium
+from ullage.core.tokens.evidence import FAR_OFF
 from ullage.core.tokens.images import find_doubt
 from ullage.core.tokens.truncation import (
     JITTER,
@@ -207,9 +208,10 @@ def make_refusal(sent: Prepared, error: ErrorKind, limit: int) -> Claim | None:
 def is_about(sent: Prepared, error: ErrorKind) -> bool:
     """Tell whether a refusal can be about the size of the request that was sent.
 
-    Content filters and validators quote what users wrote: a size far below our count, one that
-    fits into the limit beside it, a sentence with a limit below what was answered. A server may
-    count far more than we do: it adds what we do not see.
+    Content filters and validators quote users' text. So a size far below our count is no evidence,
+    nor is one that fits into the limit next to it. A sentence with a limit below an answered prompt
+    counts only if the request was larger, by at most `FAR_OFF` times. A server may count far more
+    than we do: it adds text that we do not see.
     """
     size, limit = error.input_tokens, error.limit
     low, _ = _edges(sent)
@@ -220,7 +222,7 @@ def is_about(sent: Prepared, error: ErrorKind) -> bool:
     if size is not None:
         asked = sent.max_tokens or _find_output(sent, error)
         return size + asked >= limit  # a prompt as long as the window is too long
-    return limit >= sent.window.answered
+    return limit >= sent.window.answered or limit < low <= limit * FAR_OFF
 
 
 def _find_output(sent: Prepared, error: ErrorKind) -> int:

@@ -2,7 +2,8 @@
 
 The rules, in order:
 
-1. An answered prompt is a fact. No learned bound lowers a window below the largest one.
+1. An answered prompt is a fact of its time. It refutes every smaller bound that was learned before
+   it. Only two witnesses after it lower a window below it: then the server has changed.
 2. One request is one witness, however often it was sent.
 3. Only two witnesses lower a probe or the operator's setting, and sentences never do.
 4. One refusal lowers a listing, the table or an unknown window, for ten minutes, if it names its
@@ -44,9 +45,28 @@ GROWN: Final = 1.25
 
 
 def find_floor(claims: Iterable[Claim]) -> int:
-    """Return the largest answered prompt in tokens, 0 if unknown; ignores output claims."""
-    prompts = (c.tokens for c in claims if c.source == "answer" and c.kind != "output")
-    return max(prompts, default=0)
+    """Return the largest answered prompt that still counts, in tokens, 0 if unknown.
+
+    A prompt no longer counts if two witnesses state a smaller bound and both came after it. Output
+    claims are ignored.
+    """
+    held = [c for c in claims if c.kind != "output"]
+    answers = [c.tokens for c in held if c.source == "answer"]
+    if not answers:
+        return 0
+    least = min((c.tokens for c in _agree(_drop_refuted(held))), default=max(answers))
+    return max((tokens for tokens in answers if tokens <= least), default=0)
+
+
+def _drop_refuted(claims: Sequence[Claim]) -> list[Claim]:
+    """Return the refusals and cut prompts that no larger prompt, answered later, refutes."""
+    answers = [c for c in claims if c.source == "answer"]
+    held = [c for c in claims if c.source in ("refusal", "truncation")]
+    return [c for c in held if not any(_refutes(answer, c) for answer in answers)]
+
+
+def _refutes(answer: Claim, claim: Claim) -> bool:
+    return answer.tokens > claim.tokens and answer.at >= claim.at
 
 
 def find_cap(
@@ -59,7 +79,7 @@ def find_cap(
     """
     shared = [c for c in claims if c.source == "contention" and not _is_over(c, now)]
     firm = base is not None and (base.source == "override" or base.kind == "allocated")
-    held = [c for c in claims if c.source in ("refusal", "truncation") and c.tokens >= floor]
+    held = [c for c in _drop_refuted(claims) if c.tokens >= floor]
     if firm:
         held = [c for c in held if c.grounds != "words"]
     found = [*shared, *_agree(held)]
@@ -74,8 +94,9 @@ def confirm(claims: Iterable[Claim]) -> tuple[Claim, ...]:
     For answers this is the second largest one, because the largest is a single event.
     """
     held = tuple(claims)
-    answered = _second([c for c in held if c.source == "answer"], largest=True)
-    return (*_agree(held), *answered)
+    floor = find_floor(held)
+    answers = [c for c in held if c.source == "answer" and c.tokens <= floor]
+    return (*_agree(_drop_refuted(held)), *_second(answers, largest=True))
 
 
 def says_more(confirmed: Sequence[Claim], before: Sequence[Claim]) -> bool:
@@ -89,16 +110,19 @@ def says_more(confirmed: Sequence[Claim], before: Sequence[Claim]) -> bool:
 
 
 def add(claims: Iterable[Claim], claim: Claim) -> tuple[Claim, ...]:
-    """Return the claims with one more, bounded: the two largest answers, the newest of the others.
+    """Return the claims with one more, bounded: the newest of each source.
 
-    A request that was heard before replaces its earlier claim: it is the same witness.
+    Of answers the two largest stay, too. An answer removes the bounds that it refutes. A request
+    that was heard before replaces its earlier claim: it is the same witness.
     """
     kept = [c for c in claims if (c.source, c.exchange) != (claim.source, claim.exchange)]
     if claim.source == "answer":
         same = (c for c in claims if c.source == "answer" and c.exchange == claim.exchange)
         largest = max((claim, *same), key=order)
-        answers = sorted((*(c for c in kept if c.source == "answer"), largest), key=order)[-2:]
-        return (*(c for c in kept if c.source != "answer"), *answers)
+        answers = sorted((*(c for c in kept if c.source == "answer"), largest), key=order)
+        newest = [c for c in answers[:-2] if c is largest]
+        caps = [c for c in kept if c.source in CAPS and not _refutes(largest, c)]
+        return (*caps, *newest, *answers[-2:])
     others = [c for c in kept if c.source != claim.source]
     return (*others, *[c for c in kept if c.source == claim.source][1 - MOST :], claim)
 
