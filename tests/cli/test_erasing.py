@@ -167,7 +167,7 @@ def test_sessions_older_than_the_setting_are_erased_at_the_next_start(tmp_path: 
             text=True,
             check=True,
         )
-    assert "1 sessions older than 2 days were erased" in done.stderr
+    assert "1 session older than 2 days erased (retention_days)" in done.stderr
     assert log.read("old")[-1].type == "session_purged"
     assert log.read("new")[-1].type != "session_purged"
     log.close()

@@ -310,16 +310,45 @@ def test_a_secret_is_read_from_its_variable_and_is_in_no_error() -> None:
         assert "sentinel" not in str(caught.value)
 
 
-def test_the_projects_file_reads_no_variables_and_starts_no_proxy() -> None:
-    data: dict[str, Any] = {"base_url": "http://h", "summarizer": {"model": "m", "api_key": "$KEY"}}
+def test_the_projects_file_reads_no_variables() -> None:
+    data: dict[str, Any] = {"base_url": "http://[::1]:1", "summarizer": {"model": "m", "api_key": "$KEY"}}
     with pytest.raises(ConfigurationError, match="may not read variables"):
         read(Layer("ullage.toml", data, foreign=True), environment={"KEY": "sentinel"})
-    with pytest.raises(ConfigurationError, match="the project's file starts no proxy"):
-        read(Layer("ullage.toml", {"serve": {"port": 1}}, foreign=True))
     data["summarizer"]["api_key"] = "their-own"
     found = read(Layer("ullage.toml", data, foreign=True)).settings.summarizer
     assert isinstance(found, SummarizerSettings)
     assert found.api_key == "their-own"
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"serve": {"port": 1}}, "serve is .* the project's file may not start a proxy"),
+        ({"retention_days": 0.1}, "retention_days is .* may not erase sessions"),
+        ({"redact_keys": False}, "redact_keys is .* may not say whether keys are kept"),
+        ({"cache_dir": "here"}, "cache_dir is .* may not move what is learned"),
+        ({"base_url": "https://h/v1"}, "base_url is .* may not name a server beyond this machine"),
+        ({"base_url": "http://[::1"}, "base_url is .* may not name a server beyond this machine"),
+        ({"store": "postgresql://h/db"}, "store is .* may not name a server beyond this machine"),
+        (
+            {"summarizer": {"model": "m", "base_url": "http://10.0.0.1"}},
+            r"summarizer\.base_url is .* may not name a server beyond this machine",
+        ),
+    ],
+)
+def test_the_projects_file_may_not_reach_beyond_the_project(data: Any, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said) as caught:
+        read(Layer("ullage.toml", data, foreign=True))
+    assert "for your own settings" in str(caught.value)
+    read(Layer("own.toml", {**data, "base_url": data.get("base_url", "http://h")}))
+
+
+def test_the_projects_file_may_name_this_machine_and_files() -> None:
+    data = {"base_url": "http://localhost:8080/v1", "store": "sqlite:ullage.db"}
+    found = read(Layer("ullage.toml", data, foreign=True)).settings
+    assert (found.base_url, found.store) == (data["base_url"], data["store"])
+    held = read(Layer("ullage.toml", {"store": "postgresql:///db"}, foreign=True)).settings
+    assert held.store == "postgresql:///db"
 
 
 # ── places ──────────────────────────────────────────────────────────────────────────────────────

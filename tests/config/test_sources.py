@@ -39,11 +39,11 @@ def test_the_environment_beats_the_project_beats_the_user(
     no_user_file.mkdir()
     (no_user_file / "config.toml").write_text('policy = "off"\nbase_url = "http://user/v1"\n')
     (tmp_path / "ullage.toml").write_text(
-        '# mine\nbase_url = "http://project/v1"\n[context_windows]\n"qwen3:14b" = 8192\n'
+        '# mine\nbase_url = "http://127.0.0.1:8080/v1"\n[context_windows]\n"qwen3:14b" = 8192\n'
     )
     found = load(tmp_path, ULLAGE_CONTEXT_WINDOWS='{"m": 4096}', ULLAGE_OFFLINE="true")
     assert found.settings.policy == Policy.off()
-    assert found.settings.base_url == "http://project/v1"
+    assert found.settings.base_url == "http://127.0.0.1:8080/v1"
     assert dict(found.settings.context_windows) == {"qwen3:14b": 8192, "m": 4096}
     assert found.settings.offline is True
     assert found.origins["base_url"] == f"{tmp_path / 'ullage.toml'}, line 2"
@@ -110,7 +110,7 @@ def test_a_folder_of_settings_that_cannot_be_looked_into_is_an_error(
         ("a.json", "[]", "must hold a table"),
         ("a.toml", "offline = true\noffline = false", "is not valid TOML: .*"),
         ("a.toml", "offline = true\nx y", r"is not valid TOML: .*\(at line 2, column"),
-        ("a.json", '{"offline": true, "offline": false}', "the key 'offline' stands there twice"),
+        ("a.json", '{"offline": true, "offline": false}', "the key 'offline' is there twice"),
         ("a.json", '{"offline": true,\n x}', r"is not valid JSON: .*line 2 column"),
         ("a.toml", '\n\npolcy = "off"', r"line 3: .*did you mean 'policy'"),
         ("a.toml", "[context_window]\nm = 1", r"line 1: .*did you mean 'context_windows'"),
@@ -238,7 +238,7 @@ def test_values_set_by_hand_hold_within_their_block(tmp_path: Path) -> None:
 def test_the_projects_file_named_by_hand_is_yours(tmp_path: Path) -> None:
     project = tmp_path / "ullage.toml"
     project.write_text("[serve]\nport = 5\n")
-    with pytest.raises(ConfigurationError, match="the project's file starts no proxy"):
+    with pytest.raises(ConfigurationError, match="the project's file may not start a proxy"):
         load(tmp_path)
     assert load(tmp_path, ULLAGE_CONFIG=str(project)).tree["serve"]["port"] == 5
     named = config.load({"ULLAGE_CONFIG": ""}, tmp_path, named=project)

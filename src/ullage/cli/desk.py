@@ -90,7 +90,8 @@ def _apply_retention(log: EventLog) -> None:
     old = [] if days is None else list_old_sessions(log, time.time() - days * DAY_S)
     if old:
         done = purge_sessions(log, old)
-        say(f"{len(done.sessions):,} sessions older than {days:g} days were erased")
+        count = len(done.sessions)
+        say(f"{count:,} session{'s'[: count != 1]} older than {days:g} days erased (retention_days)")
 
 
 def find_session(log: EventLog, name: str | None) -> Session:

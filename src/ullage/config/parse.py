@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn, get_args, get_origin
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec.structs import fields as struct_fields
@@ -34,6 +35,17 @@ from ullage.core.errors import ConfigurationError
 from ullage.core.errors.nearest import find, suggest
 
 VARIABLE: Final = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
+
+OWN_ONLY: Final[Mapping[str, str]] = {
+    "serve": "start a proxy",
+    "retention_days": "erase sessions",
+    "redact_keys": "say whether keys are kept out of the log",
+    "cache_dir": "move what is learned",
+}
+"""Settings that the project's file may not have, and what it may not do by them."""
+
+SERVERS: Final = frozenset({"base_url", "store"})
+"""Settings to which conversations are sent: the project's file may name this machine alone."""
 
 
 class Replaced(dict[str, Any]):
@@ -121,6 +133,8 @@ class _Reader:
         return found
 
     def _read(self, kind: Any, value: Any, at: Path) -> Any:
+        if self.layer.foreign:
+            self._check_foreign(value, at)
         inner = bare(kind)
         container = get_origin(inner) in (list, dict) or _is_table(inner)
         if isinstance(value, Word) and container:
@@ -136,6 +150,17 @@ class _Reader:
             return self._names(get_args(inner)[1], value, at)
         return self._leaf(kind, value, at)
 
+    def _check_foreign(self, value: Any, at: Path) -> None:
+        """Refuse what the project's file may not say, because others may have written it."""
+        said = OWN_ONLY.get(spell(at))
+        if said is None and at[-1] in SERVERS and isinstance(value, str) and _is_remote(value):
+            said = "name a server beyond this machine"
+        if said is not None:
+            raise ConfigurationError(
+                f"{self.layer.where(at)}: {spell(at)} is for your own settings: the project's "
+                f"file may not {said}, because it may come with somebody else's code"
+            )
+
     def _inner(self, kind: type[Table], value: Any, at: Path) -> dict[str, Any]:
         """Return a table in a table."""
         if kind is PolicyTable and isinstance(value, str):
@@ -147,12 +172,6 @@ class _Reader:
                     "it for the conversation's own model, or a table with model and base_url"
                 )
             return Replaced({"same": True})
-        if kind is ServeTable and self.layer.foreign:
-            raise ConfigurationError(
-                f"{self.layer.where(at)}: the project's file starts no proxy, because it may come "
-                "with somebody else's code: put [serve] into the file of `ullage serve --config`, "
-                "or into your own settings"
-            )
         return self.read_table(kind, value, at)
 
     def _element(self, kind: type[Table], value: Any, at: Path) -> dict[str, Any]:
@@ -291,3 +310,14 @@ def _example(kind: Any) -> str:
 def _kind(value: Any) -> str:
     """Name what a value is without showing it: it may be a secret in the wrong place."""
     return f"{'an empty ' if value == '' else 'a '}{type(value).__name__}"
+
+
+def _is_remote(url: str) -> bool:
+    """Tell whether a URL names a host other than this machine, or cannot be read."""
+    from ullage.config.serving import loopback
+
+    try:
+        host = urlsplit(url).hostname
+    except ValueError:
+        return True
+    return host is not None and not loopback(host)

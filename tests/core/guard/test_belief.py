@@ -122,7 +122,7 @@ def test_against_a_learned_bound_a_request_is_tried_and_its_output_is_not_lowere
     world = learned(1_000)
     made = prepare(world, OFF, trial=True)
     assert made.max_tokens == 100
-    (told,) = [e for e in made.events if isinstance(e, Notice) and "trial" in e.text]
+    (told,) = [e for e in made.events if isinstance(e, Notice) and "to test the" in e.text]
     assert "--refresh" in told.text
 
 
