@@ -170,6 +170,38 @@ def test_a_session_of_ullage_is_read_with_what_it_would_send_now(
     )
 
 
+class Echo:
+    """A model of the program's own, which no other program can ask."""
+
+    model = "echo"
+    window = 4_000
+
+    async def stream(self, request: Any) -> Any:
+        yield "noted"
+
+
+@pytest.mark.parametrize("window", [None, 4_000])
+def test_a_compacted_session_is_read_as_it_would_be_sent(
+    window: int | None, tmp_path: Path, said: Said
+) -> None:
+    for folder in ("log", "work"):
+        (tmp_path / folder).mkdir()
+    url = f"sqlite:{tmp_path / 'log' / 'sessions.db'}"
+    agent = ullage.Agent(Echo(), workspace=tmp_path / "work")
+    log = ullage.open_log(url)
+    with ullage.Session.create(log, "long") as session:
+        for turn in range(30):
+            assert agent.run(session, f"Turn {turn}: the cask {turn} is empty. " * 12).ok
+        assert session.fold.checkpoints
+    log.close()
+    more = () if window is None else ("--window", str(window))
+    found = json.loads(said("--from", "ullage", "--last", "--store", url, "--json", *more))
+    assert found["window"]["tokens"] == 4_000
+    whole = sum(row["tokens"] for row in found["rows"])
+    assert 1_000 < found["used"]["tokens"] <= whole < 4_000
+    assert found["warnings"] == []
+
+
 # --- what a template drops ------------------------------------------------------------------------
 
 TOOL = {

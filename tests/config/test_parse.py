@@ -311,7 +311,10 @@ def test_a_secret_is_read_from_its_variable_and_is_in_no_error() -> None:
 
 
 def test_the_projects_file_reads_no_variables() -> None:
-    data: dict[str, Any] = {"base_url": "http://[::1]:1", "summarizer": {"model": "m", "api_key": "$KEY"}}
+    data: dict[str, Any] = {
+        "base_url": "http://[::1]:1",
+        "summarizer": {"model": "m", "api_key": "$KEY"},
+    }
     with pytest.raises(ConfigurationError, match="may not read variables"):
         read(Layer("ullage.toml", data, foreign=True), environment={"KEY": "sentinel"})
     data["summarizer"]["api_key"] = "their-own"

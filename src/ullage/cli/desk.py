@@ -91,7 +91,9 @@ def _apply_retention(log: EventLog) -> None:
     if old:
         done = purge_sessions(log, old)
         count = len(done.sessions)
-        say(f"{count:,} session{'s'[: count != 1]} older than {days:g} days erased (retention_days)")
+        say(
+            f"{count:,} session{'s'[: count != 1]} older than {days:g} days erased (retention_days)"
+        )
 
 
 def find_session(log: EventLog, name: str | None) -> Session:
@@ -232,8 +234,18 @@ def explain_shell(given: argparse.Namespace) -> str:
     return make_sandbox(given).lacking(Workspace(Path(given.workspace or ".")))
 
 
-def make_agent(given: argparse.Namespace, provider: Provider) -> Agent:
-    """Return the agent that the arguments describe; what is wrong with skills is told."""
+def read_policy(given: argparse.Namespace) -> Policy | None:
+    """Return the policy that the arguments name, None if they name none."""
+    return None if given.policy is None else Policy.from_name(given.policy)
+
+
+def make_agent(
+    given: argparse.Namespace, provider: Provider, policy: Policy | None = None
+) -> Agent:
+    """Return the agent that the arguments describe, with a `policy` instead of theirs if given.
+
+    Faults of skills are reported on stderr.
+    """
     workspace = Path(given.workspace or ".")
     if not workspace.is_dir():
         raise ConfigurationError(f"--workspace {given.workspace} is no folder")
@@ -251,7 +263,7 @@ def make_agent(given: argparse.Namespace, provider: Provider) -> Agent:
         workspace=workspace,
         executor=(lambda _: Executor(workspace, tools=())) if given.tools is False else None,
         shell=make_sandbox(given) if given.shell else None,
-        policy=None if given.policy is None else Policy.from_name(given.policy),
+        policy=policy or read_policy(given),
         summarizer=endpoint.find_summarizer(given, provider.model),
         window=None if given.embedded is not None else given.window,
         writes=rules,

@@ -6,7 +6,7 @@ It lends what such a command needs, and sends nothing to a model.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
@@ -15,6 +15,7 @@ from ullage import config
 from ullage.agent import Session
 from ullage.cli import endpoint, origin
 from ullage.core.errors import ConfigurationError
+from ullage.core.session.log.event import upcast_data
 from ullage.core.session.log.fold import Round
 from ullage.providers import Provider
 from ullage.runtime import Runtime, default
@@ -55,9 +56,8 @@ def lend_model(given: argparse.Namespace, session: Session) -> Iterator[Lent]:
             f"no model has answered in session {session.name} yet: name one by --model"
         )
     runtime = Runtime(settings=replace(settings, offline=True))
-    window = (
-        given.window or served.get("window") or runtime.windows.window(Question(model)).input_tokens
-    )
+    window = given.window or served.get("window") or find_last_window(session)
+    window = window or runtime.windows.window(Question(model)).input_tokens
     dialect = given.dialect or served.get("dialect")
     stand_in = argparse.Namespace(
         **{**vars(given), "base_url": NOBODY, "model": model, "dialect": dialect}
@@ -70,3 +70,13 @@ def find_last_model(session: Session) -> str | None:
     """Return the model that answered last, None before the first answer."""
     rounds = (item for item in reversed(session.fold.items) if isinstance(item, Round))
     return next((item.model for item in rounds if item.model), None)
+
+
+def find_last_window(session: Session) -> int | None:
+    """Return the window in tokens that the last answer was gauged by, None if it was unknown."""
+    for event in reversed(session.events()):
+        if event.type == "provider_usage":
+            gauge = (upcast_data(event) or {}).get("context")
+            found = gauge.get("window") if isinstance(gauge, Mapping) else None
+            return found if type(found) is int else None
+    return None

@@ -8,13 +8,16 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final
 
+from ullage import config
 from ullage.agent import Live, Session
 from ullage.agent.session import Told
 from ullage.cli import desk, endpoint, lines, offline, origin
 from ullage.cli.events import SessionEvents
 from ullage.cli.show import add_at
+from ullage.core.compaction.policy import Policy
 from ullage.core.session.caching import add_cache_hints, find_root
 from ullage.guard.view import View
 from ullage.providers.bodies import body
@@ -65,23 +68,45 @@ def run(given: argparse.Namespace) -> int:
     return 0
 
 
+UNBOUNDED: Final = 1_000_000_000
+"""Tokens that no session has."""
+
+
 @contextmanager
 def lend_view(
-    given: argparse.Namespace, *, window: int | None = None
+    given: argparse.Namespace, *, as_it_is: bool = False
 ) -> Iterator[tuple[Session, offline.Lent, View]]:
-    """Lend a session, its model, and what would be sent now, in its window or one of `window`."""
+    """Lend a session, its model, and the request that would be sent now.
+
+    With `as_it_is` no compaction is planned, and a request that does not fit is lent, too.
+    """
     with desk.lend_log(given) as log:
         session = desk.find_session(log, given.session)
         if given.at is not None:
             session = _past(session, given.at)
         given = origin.complete_work(given, session)
         with offline.lend_model(given, session) as lent:
-            work = argparse.Namespace(**{**vars(given), "window": window or lent.window})
-            agent = desk.make_agent(work, lent.provider)
+            window = UNBOUNDED if as_it_is else lent.window
+            policy = _hold_still(given, session, lent) if as_it_is else None
+            work = argparse.Namespace(**{**vars(given), "window": window})
+            agent = desk.make_agent(work, lent.provider, policy)
             agent.runtime = lent.runtime
-            session.hear(_tell)
+            if not as_it_is:
+                session.hear(_tell)
             view = asyncio.run(agent.aview(session, **desk.turn_options(given)))
             yield session, lent, view
+
+
+def _hold_still(given: argparse.Namespace, session: Session, lent: offline.Lent) -> Policy:
+    """Return the session's policy without its rungs: it applies compactions, and plans none.
+
+    It works on the window of the session, or on the one of the newest compaction. In a larger
+    window that compaction would be left out, because the whole history fits.
+    """
+    policy = desk.read_policy(given) or Policy.read(config.load().settings.policy)
+    newest = session.fold.checkpoints[-1][1] if session.fold.checkpoints else {}
+    bound = lent.window or newest.get("resolved") or newest.get("bound") or None
+    return replace(policy, rungs=(), effective=bound, economic=None)
 
 
 def _past(session: Session, at: int) -> Session:

@@ -23,7 +23,6 @@ from ullage.config.schema import (
     PolicyTable,
     RuleTable,
     RungTable,
-    ServeTable,
     SettingsTable,
     SummarizerTable,
     Table,
