@@ -288,3 +288,38 @@ def test_marks_beyond_number_are_not_all_read() -> None:
     middle = "\n".join(["```", "Subject: ann@example.org"] * LINES_MOST)
     lines = read_origins(put_amid(middle))
     assert len(lines) < 2 * LINES_MOST
+
+
+VALUE = '{"host": "db-prod", "ports": [5432, 5433], "tags": {"team": "cellar"}}'
+
+
+@pytest.mark.parametrize(
+    ("text", "typed"),
+    [
+        (f"Never restart db-prod. {VALUE}", ["Never restart db-prod."]),
+        (f"{VALUE} Never restart db-prod.", ["Never restart db-prod."]),
+        (f"Answer in French: {VALUE}. You must not push to main.", None),
+        (f"Look at this.\n\nIt is {VALUE}\n\nKeep it short.", None),
+    ],
+)
+def test_a_sentence_on_the_line_of_a_json_value_is_typed(
+    text: str, typed: list[str] | None
+) -> None:
+    found = read_origins(text)
+    assert [line.text for line in found if line.origin == "quoted"] == [VALUE]
+    own = [line.text.strip() for line in found if line.origin == "typed" and line.text.strip()]
+    assert own == typed if typed is not None else len(own) > 1
+    assert "".join(line.text for line in found) == text.replace("\n", "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"INFO sent. {VALUE}\nINFO sent again. {VALUE}",
+        f"> somebody wrote\n\nNever restart it. {VALUE}",
+        f"payload {VALUE}",
+        "It ends in a brace. {port}",
+    ],
+)
+def test_a_value_among_other_data_or_with_one_word_parts_no_line(text: str) -> None:
+    assert [line.text for line in read_origins(text)] == text.splitlines()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ullage.core.facts import cues
@@ -80,7 +80,7 @@ def read_origins(text: str, *, person: bool = True) -> list[TextLine]:
     Only a `person` pastes: models quote within marks.
     """
     told = _pair_lines(text, _mark_origins(text, person=person))
-    return _part_speech(told) if person else told
+    return _part_speech(_part_value(told)) if person else told
 
 
 _ORIGINS: Final[Sequence[Origin]] = ("typed", "document", "quoted", "shown")
@@ -106,6 +106,36 @@ def _part_speech(lines: Sequence[TextLine]) -> list[TextLine]:
             found.append(line)
         above = line.text if line.text.strip() else above
     return found
+
+
+_VALUE: Final = LatePattern(
+    r"([^{}\[\]]{0,600}?)([\[{]{1,3}\s{0,3}\"[^\"\n]{1,200}\"\s{0,3}:.*[}\]])([^{}\[\]]{0,600})$"
+)
+"""A JSON value in a line, with the text before and after it."""
+
+WORDS_LEAST: Final = 2
+"""Fewer words next to a JSON value are its name, and no sentence."""
+
+
+def _part_value(lines: list[TextLine]) -> list[TextLine]:
+    """Return lines; a sentence in front of a JSON value, or after it, becomes a line of its own.
+
+    This holds if no other line has a value, and nothing else is quoted: otherwise the sentence may
+    belong to the pasted text.
+    """
+    places = [n for n, line in enumerate(lines) if '":' in line.text or '" :' in line.text]
+    if len(places) != 1:
+        return lines
+    place = places[0]
+    beside = chain(lines[:place], lines[place + 1 :])
+    if any(line.origin != "typed" and line.text.strip() for line in beside):
+        return lines
+    found = _VALUE.match(lines[place].text)
+    if found is None or max(len(found[1].split()), len(found[3].split())) < WORDS_LEAST:
+        return lines
+    made = (TextLine(found[1], "typed"), TextLine(found[2], "quoted"), TextLine(found[3], "typed"))
+    told = [line for line in made if line.text.strip(" .,;")]
+    return [*lines[:place], *told, *lines[place + 1 :]]
 
 
 def _mark_origins(text: str, *, person: bool = True) -> bytes:
@@ -363,7 +393,7 @@ def read_message(message: Message, text: str) -> list[TextLine]:
     known: bytes | None = message.memo.get(_KEY)
     if known is None:
         known = message.memo[_KEY] = _mark_origins(text)
-    return _part_speech(_pair_lines(text, known))
+    return _part_speech(_part_value(_pair_lines(text, known)))
 
 
 def take_shown(lines: Iterable[TextLine]) -> list[TextLine]:
