@@ -1,5 +1,5 @@
-"""Adapters: the guard inside frameworks, one file each, over one mapping of their messages.
+"""Adapters that put the guard inside frameworks, one file each, all based on one message mapping.
 
-An adapter's file imports its framework, and nothing of this package imports an adapter. What is
-done to a history, when, and what is learned is the guard's.
+An adapter's file imports its framework. Nothing else in this package imports an adapter. The guard
+decides what to change in a history and when, and what to learn from a response.
 """

@@ -1,8 +1,8 @@
-"""A framework's history, guarded: its own message objects in, its own objects out.
+"""A guard for a framework's history: takes the framework's message objects and returns them.
 
-A framework writes each of its messages as messages of a dialect (`MessageForm`); the guard edits
-those. A message that no edit touches comes back as the very object that went in, so that a prompt
-stays the same to the byte and the framework's history is left alone. It knows no framework.
+An adapter writes each of the framework's messages as messages of a dialect (`MessageForm`). The
+guard edits those. A message without edits comes back as the same object. So the prompt stays the
+same to the byte, and the framework's history does not change. This module knows no framework.
 """
 
 from __future__ import annotations
@@ -36,22 +36,23 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 MOST_SESSIONS: Final = 256
-"""Sessions that an adapter keeps; the one used longest ago goes first. Its state brings it back."""
+"""Sessions that an adapter keeps. It drops the least recently used one; its saved state restores
+it."""
 
 NOTHING: Final[Mapping[int, Any]] = MappingProxyType({})
 
 TOOLS: Final = (recall.SPEC, searching.SPEC)
-"""What a model is given to read and search what was left out: name, description, parameters."""
+"""Tools with which a model reads and searches the text that was left out."""
 
 
 @dataclass(frozen=True)
 class MessageForm(Generic[T]):
-    """How a framework's messages are written in a dialect, and read back.
+    """How to write a framework's messages in a dialect, and how to read them back.
 
-    `write` returns one message of the framework as messages of the dialect, alike each time.
-    `read` returns messages of the dialect as one of the framework's, where something in them was
-    edited: its second argument is the message that they were, None for one that ullage wrote.
-    `frozen` says that no message of the framework ever changes: each is then written once.
+    `write` returns one message of the framework as messages of the dialect, always the same ones.
+    `read` turns messages of the dialect, at least one of them edited, into one message of the
+    framework. Its second argument is the original message, or None if ullage wrote the message.
+    `frozen` means that messages of the framework never change, so each is written only once.
     """
 
     write: Callable[[T], Sequence[Any]]
@@ -61,12 +62,12 @@ class MessageForm(Generic[T]):
 
 
 class Beside(TypedDict, total=False):
-    """What a request holds beside its messages.
+    """The parts of a request other than its messages.
 
-    `system` is the operator's text where the framework keeps it apart, `tools` are definitions in
-    the dialect, `pins` positions of messages. `max_tokens` is lowered where there is no more room,
-    for frameworks that can be told. `reserve` are the tokens that the framework asks the
-    model to answer at most (`find_output`), which cannot be lowered here: `Guard.prepare`.
+    `system` is the system prompt if the framework keeps it apart. `tools` are definitions in the
+    dialect. `pins` are positions of messages. `max_tokens` is the limit of the answer if the
+    framework lets the guard lower it when there is less room. `reserve` is the limit of the answer
+    (`find_output`) if the guard cannot lower it: see `Guard.prepare`.
     """
 
     system: str | None
@@ -78,9 +79,9 @@ class Beside(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class WrittenHistory(Generic[T]):
-    """A history as a dialect has it: message `i` of `given` is `raws[starts[i]:starts[i + 1]]`.
+    """A history written in a dialect: message `i` of `given` is `raws[starts[i]:starts[i + 1]]`.
 
-    `known` has each message, which keeps its id, with its `raws`.
+    `known` holds each message with its `raws`. It keeps the message alive, so its id stays valid.
     """
 
     given: Sequence[T]
@@ -89,7 +90,7 @@ class WrittenHistory(Generic[T]):
     known: dict[int, tuple[T, Sequence[Any]]] = field(default_factory=dict)
 
     def list_owners(self) -> list[int | None]:
-        """Return of each of `raws` the place of the message that it is of."""
+        """Return, for each of `raws`, the position of the message that it comes from."""
         owners: list[int | None] = []
         for place in range(len(self.given)):
             owners += [place] * (self.starts[place + 1] - self.starts[place])
@@ -98,9 +99,9 @@ class WrittenHistory(Generic[T]):
 
 @dataclass(frozen=True)
 class Fitted(Generic[T]):
-    """Messages that may be sent, the framework's own objects where nothing was edited.
+    """Messages that fit the window: the framework's own objects where nothing was edited.
 
-    `written` is the history that they were made of, as the dialect has it.
+    `written` is the history in the dialect.
     """
 
     messages: list[T]
@@ -109,16 +110,16 @@ class Fitted(Generic[T]):
 
     @property
     def is_new(self) -> bool:
-        """Whether a compaction was made for this request: the session's state has changed."""
+        """Whether this request made a compaction, so that the session's state has changed."""
         return self.view.prepared.checkpoint is not None or bool(self.view.recoveries)
 
 
 class Adapter(Generic[T]):
-    """The guards of one program that speaks a framework: one for each model, server and session.
+    """The guards of one program that uses a framework: one per model, server and session.
 
-    `options` are those of `Guard`; the model and its server come with each session where they are
-    the framework's to say. Without a `store` compactions are kept in memory; sessions `dump` and
-    `load` them, for the framework's own state. Safe to share between threads.
+    `options` are those of `Guard`. Each session adds the model and its server if the framework
+    knows them. If there is no `store`, compactions stay in memory; a session can `dump` and `load`
+    them in the framework's own state. Safe to share between threads.
     """
 
     def __init__(self, form: MessageForm[T], model: str | None = None, **options: Any) -> None:
@@ -137,10 +138,10 @@ class Adapter(Generic[T]):
     def open(self, name: str | None = None, **model: Any) -> GuardedSession[T]:
         """Return a session with a model: `model`, `base_url` and `api_key`, as `Guard` takes them.
 
-        What is None is not given; what the program said of its own stands before it. A key may be a
-        secret of Pydantic's; one that is made anew for each call is none here. Two sessions
-        with one name share what was compacted; without a name the conversation is found by its
-        beginning.
+        A value of None counts as not given. The program's own options take precedence. The key may
+        be a Pydantic secret; a key that is created anew for each call is ignored. Two sessions with
+        one name share their compactions. If there is no name, the guard finds the conversation by
+        its first messages.
         """
         key = model.pop("api_key", None)
         shown = key.get_secret_value() if hasattr(key, "get_secret_value") else key
@@ -159,10 +160,7 @@ class Adapter(Generic[T]):
         return made
 
     def note_sent(self, name: str | None, messages: Sequence[Any]) -> None:
-        """Remember what was sent last of a session: what it left out may be read, whoever asks.
-
-        A tool is called without its model, so this is kept by the session's name alone.
-        """
+        """Remember the last messages sent in a session, for the tools that read what is missing."""
         with self._lock:
             self.sent.pop(name, None)
             self.sent[name] = messages
@@ -182,7 +180,7 @@ class Adapter(Generic[T]):
     def define(
         self, tools: Sequence[Any] | None, convert: Callable[[Any], Any]
     ) -> list[Any] | None:
-        """Return the definitions of tools in the dialect; of the same objects, the same list."""
+        """Return tools' definitions in the dialect: the same tools give the same list object."""
         if not tools:
             return None
         key = tuple(map(id, tools))
@@ -196,10 +194,10 @@ class Adapter(Generic[T]):
     def write(
         self, messages: Sequence[T], before: Mapping[int, tuple[T, Sequence[Any]]] = NOTHING
     ) -> WrittenHistory[T]:
-        """Return a history as the dialect has it.
+        """Return a history in the dialect.
 
-        A message that was written `before`, and is written alike now, is the same objects: what was
-        read of them is known.
+        A message that was written `before`, with the same result, reuses the same objects, because
+        the guard already knows their contents.
         """
         made: WrittenHistory[T] = WrittenHistory(messages)
         for message in messages:
@@ -214,7 +212,7 @@ class Adapter(Generic[T]):
     def make_functions(
         self, find: Callable[[], GuardedSession[T]]
     ) -> list[tuple[Spec, Callable[..., str]]]:
-        """Return `TOOLS` as functions of their parameters; `find` says which session calls."""
+        """Return `TOOLS` as functions of their parameters; `find` returns the calling session."""
 
         def read(reference: str, offset: int = 0, limit: int | None = None) -> str:
             given = {"reference": reference, "offset": offset, "limit": limit}
@@ -233,17 +231,17 @@ class Adapter(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class SentRequest(Generic[T]):
-    """A request that was handed to a framework, and waits for what comes of it."""
+    """A request that was handed to a framework and waits for its response."""
 
     session: GuardedSession[T]
     fitted: Fitted[T]
 
 
 class Waiting(dict[Any, SentRequest[T]]):
-    """Requests that wait, by what their answers are known by; the oldest goes first."""
+    """Waiting requests, by the key of their response; drops the oldest first."""
 
     def keep(self, key: Any, sent: SentRequest[T]) -> None:
-        """Take a request in."""
+        """Add a request."""
         self[key] = sent
         while len(self) > MOST_SESSIONS:
             del self[next(iter(self))]
@@ -261,7 +259,7 @@ class GuardedSession(Generic[T]):
 
     @property
     def window(self) -> int | None:
-        """The tokens that the model takes as input, None where nobody knows."""
+        """The tokens that the model takes as input, or None if unknown."""
         return self.guard.window().input_tokens
 
     def fit(self, messages: Sequence[T], beside: Beside | None = None) -> Fitted[T]:
@@ -282,10 +280,10 @@ class GuardedSession(Generic[T]):
         *,
         report: Callable[[R], Any],
     ) -> tuple[R, Fitted[T]]:
-        """Send messages that fit, once more where that may help, and learn from the answer.
+        """Send messages that fit, retry once if that may help, and learn from the answer.
 
-        Returns the answer and what was sent. `report` says what an answer tells of its usage, in
-        the dialect's form, or None. Raises what `send` raises, and what `Guard.prepare` does.
+        Returns the answer and the messages sent. `report` returns the usage that an answer reports,
+        in the dialect's form, or None. Raises what `send` raises, and what `Guard.prepare` raises.
         """
         written = self._write(messages)
         first = self.guard.prepare(**self._ask(written, beside))
@@ -332,9 +330,10 @@ class GuardedSession(Generic[T]):
         *,
         report: Callable[[R], Any],
     ) -> tuple[R, Fitted[T]] | None:
-        """Do the second half of `acall` after `afit`: what was sent has failed by an error.
+        """Recover after `afit` if the request that was sent failed with `error`.
 
-        Returns None where another try is no use. Raises what `send` raises.
+        This is the second half of `acall`. Returns None if a retry does not help. Raises what
+        `send` raises.
         """
         view = await self.guard.port.aretry(failed.view, read_trouble(error))
         if view is None:
@@ -347,18 +346,18 @@ class GuardedSession(Generic[T]):
         return answer, fitted
 
     def answer(self, name: str, arguments: Any) -> str:
-        """Return the result of a call of one of `TOOLS`: of this session's texts alone.
+        """Return the result of a call of one of `TOOLS`. It reads only this session's texts.
 
-        Raises nothing that a model can cause.
+        No input from a model makes it raise an error.
         """
         store, sent = self._adapter.store, self._adapter.sent.get(self.name, ())
         answer = answer_recall if name == recall.SPEC.name else answer_search
         return answer(arguments, store, messages=sent)
 
     def dump(self) -> dict[str, Any] | None:
-        """Return what is remembered of the session, as data that JSON can carry.
+        """Return the state of the session, as data that JSON can carry.
 
-        None where a store of the program keeps it, and for a session without a name.
+        Returns None if a store of the program keeps the state, or if the session has no name.
         """
         store = self._adapter.store
         if not isinstance(store, MemoryStore) or self.name is None:
@@ -366,20 +365,20 @@ class GuardedSession(Generic[T]):
         return dump_state(store, f"|{json.dumps(self.name)}")
 
     def load(self, state: Mapping[str, Any] | None) -> None:
-        """Take in what `dump` returned, the first time. Raises StoreError where it is damaged."""
+        """Take in a state that `dump` returned, once per session. Raises StoreError if damaged."""
         store = self._adapter.store
         if state and not self._loaded and isinstance(store, MemoryStore):
             load_state(store, state)
         self._loaded = True
 
     def _write(self, messages: Sequence[T]) -> WrittenHistory[T]:
-        """Return a history as the dialect has it, and remember it for the next request."""
+        """Return a history in the dialect, and remember it for the next request."""
         written = self._adapter.write(messages, self._known)
         self._known = written.known
         return written
 
     def _ask(self, written: WrittenHistory[T], beside: Beside | None) -> dict[str, Any]:
-        """Return the arguments of `Guard.prepare`; operator text goes where the dialect has it."""
+        """Return the arguments of `Guard.prepare`, the system prompt where the dialect has it."""
         asked: dict[str, Any] = {k: v for k, v in (beside or {}).items() if v is not None}
         messages, system, ahead = written.raws, asked.pop("system", None), 0
         spoken = dialects.find(dialects.parse_name(self._adapter.form.dialect))
@@ -396,7 +395,7 @@ class GuardedSession(Generic[T]):
         return {**asked, "messages": messages, "pins": pins}
 
     def _read(self, view: View, written: WrittenHistory[T]) -> Fitted[T]:
-        """Return a view's messages as the framework's, its own objects where nothing was edited."""
+        """Return a view's messages as the framework's: its own objects where nothing was edited."""
         self._adapter.note_sent(self.name, view.messages)
         if _is_untouched(view, written):
             return Fitted(list(written.given), view, written)
@@ -421,10 +420,7 @@ class GuardedSession(Generic[T]):
 
 
 def make_async(function: Callable[..., str]) -> Callable[..., Awaitable[str]]:
-    """Return a function of `make_functions` for a framework that runs others in other threads.
-
-    There the session of the call would not be known.
-    """
+    """Return a function of `make_functions` as async, because some frameworks thread sync tools."""
 
     @wraps(function)
     async def call(*args: Any, **given: Any) -> str:
@@ -434,7 +430,7 @@ def make_async(function: Callable[..., str]) -> Callable[..., Awaitable[str]]:
 
 
 def _is_untouched(view: View, written: WrittenHistory[Any]) -> bool:
-    """Tell whether a request is sent as it was written, and each of the messages is in it."""
+    """Tell whether the guard changed nothing in a request that holds each of the messages."""
     asked, starts = view.request.messages, written.starts
     return (
         len(view.messages) == len(asked)

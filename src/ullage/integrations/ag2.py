@@ -1,7 +1,7 @@
-"""AG2: a plugin whose middleware guards each call of an agent's model, and its parts.
+"""AG2: a plugin whose middleware guards each model call of an agent, and its parts.
 
-A compaction strategy of the framework's replaces the history of a stream; here it stays whole. What
-was compacted is kept in the variables of the context.
+The framework's own compaction strategies replace the history of a stream. This plugin keeps the
+history whole. It keeps its compactions in the variables of the context.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from ullage.integrations.reports import find_output, report_chat
 __all__ = ["StreamGuard", "find_window", "make_counter"]
 
 KEY: Final = "ullage"
-"""The variable of a context in which a guard keeps what it remembers."""
+"""The context variable that holds the guard's state."""
 
 
 class _Events:
-    """AG2's events, whose pieces are what a model is sent of them; most events have none."""
+    """AG2's events. Their pieces are the parts that the model receives; most events have none."""
 
     def split(self, event: BaseEvent) -> tuple[str, list[Any]]:
         """Return role and pieces."""
@@ -46,7 +46,7 @@ class _Events:
         return "user", [event] if isinstance(event, CompactionSummary) else []
 
     def read(self, item: Any) -> Piece:
-        """Return what a piece holds; what has no place in chat is read as its name."""
+        """Return the content of a piece; content that chat does not have is read as its name."""
         if isinstance(item, events.ToolCallEvent):
             return Piece("call", item.arguments, item.id, item.name)
         if isinstance(item, events.ToolResultEvent):
@@ -98,12 +98,12 @@ FORM = make_form(_Events())
 
 
 def find_window(model: str, **options: Any) -> int | None:
-    """Return a `max_tokens=` for the framework's `CompactTrigger`, None where nobody knows it."""
+    """Return a `max_tokens=` for the framework's `CompactTrigger`, or None if unknown."""
     return Adapter(FORM, model, **options).open().window
 
 
 def make_counter(model: str | None = None) -> Callable[[Sequence[BaseEvent]], int]:
-    """Return what counts the events of a stream that a model is sent."""
+    """Return a function that counts the events of a stream that the model receives."""
     return Adapter(FORM, model).count
 
 
@@ -113,7 +113,7 @@ _SESSION: ContextVar[GuardedSession[BaseEvent]] = ContextVar("ullage_session")
 class StreamGuard(Plugin):
     """Keep each call of an agent's model inside its window; `options` are those of `ullage.Guard`.
 
-    With `recall` the model gets tools that read and search what was left out.
+    With `recall` the model gets tools that read and search the text that was left out.
     """
 
     def __init__(self, model: str | None = None, *, recall: bool = True, **options: Any) -> None:
@@ -149,7 +149,7 @@ class _Guarding(BaseMiddleware):
     async def on_llm_call(
         self, call_next: Any, events: Sequence[BaseEvent], context: Any
     ) -> ModelResponse:
-        """Send what fits, once more after an overflow, and learn from what was used."""
+        """Send what fits, retry once after an overflow, and learn from the reported usage."""
         held = list(events)
         session = self._open(context)
 
@@ -167,13 +167,13 @@ class _Guarding(BaseMiddleware):
         return answer
 
     async def on_tool_execution(self, call_next: Any, event: Any, context: Any) -> Any:
-        """Run a tool, which may be one of the guard's, in its session."""
+        """Run a tool in its session; it may be one of the guard's tools."""
         self._open(context)
         return await call_next(event, context)
 
 
 def _add_silent(held: Sequence[BaseEvent], made: Sequence[BaseEvent]) -> Iterator[BaseEvent]:
-    """Yield what is sent, and before each event what no chat has but a provider may."""
+    """Yield the sent events, and before each the events that chat lacks but a provider may read."""
     waiting: list[BaseEvent] = []
     ahead: dict[int, list[BaseEvent]] = {}
     for event in held:
@@ -187,7 +187,7 @@ def _add_silent(held: Sequence[BaseEvent], made: Sequence[BaseEvent]) -> Iterato
 
 
 def _find_tools(call: Any) -> Sequence[Any]:
-    """Return the tools of a call: the framework binds them to the client below all middleware."""
+    """Return the tools of a call; the framework binds them to the client, below all middleware."""
     while isinstance(call, partial):
         if "tools" in call.keywords:
             return call.keywords["tools"]

@@ -1,7 +1,7 @@
-"""Microsoft Agent Framework: a context provider that guards each call of the model, and its parts.
+"""Microsoft Agent Framework: a context provider that guards each model call, and its parts.
 
-It brings a chat middleware, which stands inside the loop over tools, and the tools that read what
-was left out. What was compacted is kept in the session's state.
+It adds a chat middleware inside the tool loop, and tools that read the text that was left out. It
+keeps its compactions in the session's state.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Messages:
         return message.role, message.contents or [Content.from_text("")]
 
     def read(self, content: Content) -> Piece:
-        """Return what a content holds; what has no place in chat is read as its JSON."""
+        """Return the content of a part; content that chat does not have is read as its JSON."""
         held: Any = content
         if held.type == "text":
             return Piece("text", held.text or "")
@@ -85,8 +85,8 @@ class Tokenizer:
 class ContextGuardProvider(af.ContextProvider):
     """Keep each call of an agent's model inside its window; `options` are those of `ullage.Guard`.
 
-    It stands last in `context_providers`. With `recall` the model gets tools that read and search
-    what was left out.
+    Put it last in `context_providers`. With `recall` the model gets tools that read and search the
+    text that was left out.
     """
 
     def __init__(self, model: str | None = None, *, recall: bool = True, **options: Any) -> None:
@@ -97,7 +97,7 @@ class ContextGuardProvider(af.ContextProvider):
     async def before_run(
         self, *, session: Any, context: Any, state: dict[str, Any], **_: Any
     ) -> None:
-        """Bring the middleware and the tools of a run."""
+        """Add the middleware and the tools to a run."""
         made = _Guarding(self.adapter, session.session_id, state)
         context.extend_middleware(self.source_id, made)
         if self._recall:
@@ -171,7 +171,7 @@ def _report(answer: Any) -> Any:
 
 
 def _report_nothing(_: Any) -> None:
-    """Usage comes at a stream's end."""
+    """Return nothing: a stream reports its usage at the end."""
 
 
 async def _learn(fitted: Fitted[Message], answer: Any) -> None:

@@ -1,7 +1,7 @@
 """Agno: a model that guards each of its calls, and its two parts.
 
-State is kept in the state of Agno's session, so that its database carries it to the next process.
-Agno's messages are those of Chat Completions, whatever the provider.
+The guard keeps its state in the state of Agno's session, so Agno's database carries it to the next
+process. Agno's messages have the form of Chat Completions for every provider.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def write_message(message: Message) -> list[Any]:
 
 
 def read_message(raws: Sequence[Any], source: Message | None) -> Message:
-    """Return an edited message as one of Agno's; what nobody edited stays as it was."""
+    """Return an edited message as one of Agno's; parts without edits stay as they were."""
     raw, content = raws[0], raws[0].get("content")
     if source is None:
         return Message(role=raw["role"], content=content)
@@ -55,7 +55,7 @@ FORM = MessageForm(write_message, read_message)
 
 
 def find_window(model: Model, **options: Any) -> int | None:
-    """Return the window of a model for `Compaction(compact_at_tokens=)`, None where unknown."""
+    """Return the window of a model for `Compaction(compact_at_tokens=)`, or None if unknown."""
     return Adapter(FORM, **options).open(**_describe(model)).window
 
 
@@ -68,8 +68,9 @@ def make_counter(model: str | None = None) -> Callable[..., int]:
 class AgnoGuard:
     """Keep each call of a model inside its window; `options` are those of `ullage.Guard`.
 
-    `Agent(model=guard.wrap(model), tools=guard.tools, pre_hooks=[guard.begin])`: without the hook
-    nothing is kept between processes, without the tools a model cannot read what was left out.
+    `Agent(model=guard.wrap(model), tools=guard.tools, pre_hooks=[guard.begin])`: if you omit the
+    hook, no state passes between processes; if you omit the tools, the model cannot read the text
+    that was left out.
     """
 
     def __init__(self, model: str | None = None, **options: Any) -> None:
@@ -92,18 +93,18 @@ class AgnoGuard:
         return self  # agents copy their models: the copies share what was compacted
 
     def wrap(self, model: Model) -> Model:
-        """Return the model, guarded: another of its class, with the same client."""
+        """Return a guarded copy of the model: a subclass of its class, with the same client."""
         made = copy(model)
         made.__class__ = type(type(model).__name__, (_Guarded, type(model)), {"guard": self})
         return made
 
     def begin(self, run_context: RunContext) -> None:
-        """Take in what the session kept: a pre-hook of an agent or team."""
+        """Take in the session's state: a pre-hook of an agent or team."""
         if run_context.session_state is not None:
             self._states[run_context.session_id] = run_context.session_state
 
     def ask(self, model: Model, request: dict[str, Any], send: Callable[..., Any]) -> Any:
-        """Return the session of a request of the model, and what it is to be asked."""
+        """Return the session of a request and the arguments of its call."""
         name = getattr(request.get("run_response"), "session_id", None)
         session = self.adapter.open(name, **_describe(model))
         session.load(self._states.get(name, {}).get("ullage"))
@@ -116,13 +117,13 @@ class AgnoGuard:
         )
 
     def keep(self, session: GuardedSession[Message], fitted: Fitted[Message]) -> None:
-        """Write what was compacted into the session's state, which Agno keeps."""
+        """Write the compactions into the session's state, which Agno keeps."""
         if fitted.is_new and session.name in self._states:
             self._states[session.name]["ullage"] = session.dump()
 
 
 class _Guarded(Model):
-    """A model's class, guarded; Agno calls these four with names alone."""
+    """A model's class, guarded; Agno calls these four methods with keyword arguments only."""
 
     guard: AgnoGuard
 
@@ -168,6 +169,6 @@ def _report(answer: Any) -> Any:
     if not usage or not usage.input_tokens:
         return None
     prompt, cached = usage.input_tokens, usage.cache_read_tokens
-    if cached > prompt:  # Anthropic's are counted beside the input
+    if cached > prompt:  # Anthropic does not count cached tokens as input
         prompt += cached + usage.cache_write_tokens
     return report_chat(prompt, usage.output_tokens, cached)

@@ -1,7 +1,7 @@
 """AutoGen: a model client that guards the calls of another, a model context, and their parts.
 
-A model context alone sees neither tools nor usage nor a refusal, so the client guards; the context
-keeps all messages, and what was compacted, and saves both with its agent's state.
+A model context alone sees neither tools, usage nor refusals, so the client guards. The context
+keeps all messages and the compactions, and saves both with the state of its agent.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class _Messages:
     """AutoGen's messages, whose pieces are the items of their content."""
 
     def split(self, message: LLMMessage) -> tuple[str, list[Any]]:
-        """Return role and items; what was thought comes last."""
+        """Return role and items; reasoning comes last."""
         held: Any = message.content
         thought = getattr(message, "thought", None)
         items = [held] if isinstance(held, str) else list(held)
         return ROLES.get(message.type, "tool"), items + ([_Thought(thought)] if thought else [])
 
     def read(self, item: Any) -> Piece:
-        """Return what an item holds."""
+        """Return the content of an item."""
         if isinstance(item, FunctionCall):
             return Piece("call", item.arguments, item.id, item.name)
         if isinstance(item, FunctionExecutionResult):
@@ -76,7 +76,7 @@ class _Messages:
 
 
 class _Thought(str):
-    """What a model thought."""
+    """Reasoning of a model."""
 
     __slots__ = ()
 
@@ -88,17 +88,17 @@ _SESSION: ContextVar[GuardedSession[LLMMessage]] = ContextVar("ullage_session")
 
 
 def find_window(model: str, **options: Any) -> int | None:
-    """Return a `token_limit=` for the framework's contexts, None where nobody knows it."""
+    """Return a `token_limit=` for the framework's contexts, or None if the window is unknown."""
     return Adapter(FORM, model, **options).open().window
 
 
 def make_counter(model: str | None = None) -> Callable[[Sequence[LLMMessage]], int]:
-    """Return what counts messages of AutoGen's."""
+    """Return a function that counts AutoGen messages."""
     return Adapter(FORM, model).count
 
 
 class GuardedContext(UnboundedChatCompletionContext):
-    """A model context that keeps all messages, and what a `GuardedClient` compacted of them."""
+    """A model context that keeps all messages, and the compactions that a `GuardedClient` made."""
 
     component_provider_override = "ullage.integrations.autogen.GuardedContext"
 
@@ -108,22 +108,22 @@ class GuardedContext(UnboundedChatCompletionContext):
         self.compacted: dict[str, Any] | None = None
 
     async def get_messages(self) -> list[LLMMessage]:
-        """Return all messages, and tell whose the next call is."""
+        """Return all messages, and mark this context as the one of the next call."""
         _CONTEXT.set(self)
         return list(self._messages)
 
     async def clear(self) -> None:
-        """Begin anew."""
+        """Remove all messages and compactions."""
         await super().clear()
         self.name, self.compacted = uuid4().hex, None
 
     async def save_state(self) -> Mapping[str, Any]:
-        """Return the messages, and what was compacted."""
+        """Return the messages and the compactions."""
         kept = {"name": self.name, "compacted": self.compacted}
         return {**await super().save_state(), "ullage": kept}
 
     async def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from what was saved."""
+        """Restore the state that was saved."""
         await super().load_state(state)
         kept = state.get("ullage") or {"name": uuid4().hex, "compacted": None}
         self.name, self.compacted = kept["name"], kept["compacted"]
@@ -132,7 +132,7 @@ class GuardedContext(UnboundedChatCompletionContext):
 class GuardedClient(models.ChatCompletionClient):
     """Keep each call of a model client inside its window; `options` are those of `ullage.Guard`.
 
-    `tools` read and search what was left out: give them to the agent beside its own.
+    `tools` read and search the text that was left out: give them to the agent with its own tools.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class GuardedClient(models.ChatCompletionClient):
         ]
 
     async def create(self, messages: Sequence[LLMMessage], **given: Any) -> CreateResult:
-        """Send what fits, once more after an overflow, and learn from what was used."""
+        """Send what fits, retry once after an overflow, and learn from the reported usage."""
         (session, context), beside = self._open(), self._read(given)
         answer, fitted = await session.acall(
             lambda fitted: self.client.create(fitted.messages, **given),
@@ -186,7 +186,7 @@ class GuardedClient(models.ChatCompletionClient):
         return self.adapter.count(messages, self._named["model"], _define(tools))
 
     def remaining_tokens(self, messages: Sequence[LLMMessage], *, tools: Any = ()) -> int:
-        """Return what is left of the window; where nobody knows it, what the client says."""
+        """Return the free tokens of the window; if the window is unknown, ask the client."""
         left = self.client.remaining_tokens(messages, tools=tools)
         window = self.adapter.open(None, **self._named).window
         return left if window is None else window - self.count_tokens(messages, tools=tools)
@@ -196,21 +196,21 @@ class GuardedClient(models.ChatCompletionClient):
         await self.client.close()
 
     def actual_usage(self) -> Any:
-        """Return the client's."""
+        """Return the client's usage of the last call."""
         return self.client.actual_usage()
 
     def total_usage(self) -> Any:
-        """Return the client's."""
+        """Return the client's usage of all calls."""
         return self.client.total_usage()
 
     @property
     def capabilities(self) -> Any:
-        """Return the client's."""
+        """Return the client's capabilities."""
         return self.client.capabilities
 
     @property
     def model_info(self) -> Any:
-        """Return the client's."""
+        """Return the client's model info."""
         return self.client.model_info
 
     def _read(self, given: Mapping[str, Any]) -> Beside:
@@ -221,7 +221,7 @@ class GuardedClient(models.ChatCompletionClient):
 
     def _open(self) -> tuple[GuardedSession[LLMMessage], GuardedContext | None]:
         context = _CONTEXT.get()
-        _CONTEXT.set(None)  # it is told before each call of an agent's
+        _CONTEXT.set(None)  # the context sets it before each call of an agent
         name = None if context is None else context.name
         session = self.adapter.open(name, **self._named)
         session.load(None if context is None else context.compacted)

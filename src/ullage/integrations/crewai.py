@@ -1,7 +1,7 @@
 """CrewAI: an LLM that guards each of its calls, and its two parts.
 
-CrewAI's hook before a call edits the very list that an agent goes on with, and sees no error. So
-the LLM itself is guarded: what an agent stores stays whole, and a refusal is recovered from.
+CrewAI's hook before a call edits the list that the agent continues with, and it sees no error. So
+the LLM itself is guarded: the agent's stored messages stay whole, and a refusal is recovered.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Message = dict[str, Any]
 
 
 def read_message(raws: Sequence[Any], source: Message | None) -> Message:
-    """Return an edited message; what is CrewAI's alone (files, cache marks) stays as it was."""
+    """Return an edited message; fields of CrewAI alone (files, cache marks) stay as they were."""
     return {**(source or {}), **raws[0]}
 
 
@@ -32,7 +32,7 @@ FORM: MessageForm[Message] = MessageForm(lambda message: [message], read_message
 
 
 def find_window(llm: BaseLLM, **options: Any) -> int | None:
-    """Return the tokens that an LLM takes as input, None where nobody knows."""
+    """Return the tokens that an LLM takes as input, or None if unknown."""
     return Adapter(FORM, **options).open(**_describe(llm)).window
 
 
@@ -45,8 +45,8 @@ def make_counter(model: str | None = None) -> Callable[[Sequence[Message] | str]
 class CrewGuard:
     """Keep each call of an LLM inside its window; `options` are those of `ullage.Guard`.
 
-    `Agent(llm=guard.wrap(llm), tools=guard.tools)`. A guard is one conversation where it has a
-    `name`: `guard.session` then gives its state (`dump`, `load`), for the state of a flow.
+    `Agent(llm=guard.wrap(llm), tools=guard.tools)`. A guard with a `name` is one conversation:
+    `guard.session` then gives its state (`dump`, `load`), for the state of a flow.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class CrewGuard:
         return self.adapter.open(self.name, **({} if self._llm is None else _describe(self._llm)))
 
     def wrap(self, llm: BaseLLM) -> BaseLLM:
-        """Return the LLM, guarded: another of its class, with the same client."""
+        """Return a guarded copy of the LLM: a subclass of its class, with the same client."""
         self._llm = llm
         made = llm.model_copy()
         kind: Any = type(type(llm).__name__, (_Guarded, type(llm)), {"find_guard": lambda _: self})
@@ -73,12 +73,12 @@ class CrewGuard:
         return made
 
     def begin(self, llm: BaseLLM) -> GuardedSession[Message]:
-        """Return the session of a call, before which no usage is known."""
+        """Return the session of a call, and forget the usage of earlier calls."""
         self.usage.set([])
         return self.adapter.open(self.name, **_describe(llm))
 
     def report(self, _: Any) -> Any:
-        """Return what a call reported of its usage."""
+        """Return the usage that a call reported."""
         last = self.usage.get()[-1:]
         usage = UsageMetrics.from_provider_dict(last[0]) if last else None
         return usage and report_chat(
@@ -87,7 +87,7 @@ class CrewGuard:
 
 
 class _Guarded:
-    """An LLM's class, guarded. Its agent never summarises its history: nothing is ever too long."""
+    """An LLM's class, guarded. It reports no overflow, so its agent never summarises."""
 
     def call(self: Any, messages: Any, tools: Any = None, *args: Any, **options: Any) -> Any:
         guard, send = self.find_guard(), super().call

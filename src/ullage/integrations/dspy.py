@@ -1,8 +1,7 @@
-"""DSPy: engines that guard each call of a language model, and two parts of them.
+"""DSPy: engines that guard each call of a language model, and their two parts.
 
-An engine is what an `LM` sends requests through, behind its cache and its retries. DSPy keeps no
-state of a conversation. Messages become those of Chat Completions, and are read back, as DSPy's own
-client does it.
+An `LM` sends its requests through an engine, after its cache and its retries. DSPy keeps no state
+of a conversation. Messages are converted to Chat Completions and back with DSPy's own conversion.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ from ullage.integrations.streaming import aopen_stream, open_stream
 __all__ = ["find_window", "guard_lm", "make_counter", "make_tools"]
 
 CLIENT = ("api_key", "api_base", "base_url")
-"""What an `LM` knows of its server; a custom engine has to know it in its place."""
+"""Settings of an `LM` about its server. A custom engine has to know them instead of the `LM`."""
 
 
 def write_message(message: Message) -> list[Any]:
-    """Return a message as Chat Completions has it: a message for each result."""
+    """Return a message as Chat Completions messages: one for each tool result."""
     made: list[Any] = request_kwargs(Request("any", (message,)), "chat")["messages"]
     return made
 
 
 def read_messages(raws: Sequence[Any], source: Message | None) -> Message:
-    """Return edited messages as one of DSPy's: what an operator says inside is a developer's."""
+    """Return edited messages as one of DSPy's; system messages inside become developer ones."""
     given = [{**raw, "role": "developer"} if raw["role"] == "system" else raw for raw in raws]
     return request_from_openai_chat({"model": "any", "messages": given}).messages[0]
 
@@ -44,7 +43,7 @@ FORM = MessageForm(write_message, read_messages, frozen=True)
 
 
 def find_window(model: str, **options: Any) -> int | None:
-    """Return the tokens that a model takes, None where nobody knows."""
+    """Return the tokens that a model takes, or None if unknown."""
     return Adapter(FORM, model, **options).open().window
 
 
@@ -56,14 +55,14 @@ def make_counter(model: str | None = None) -> Callable[[Sequence[Message]], int]
 def guard_lm(lm: dspy.LM, name: str | None = None, **options: Any) -> dspy.LM:
     """Return a copy of a language model whose calls stay inside its window.
 
-    `name` is that of the one conversation that it is for; `options` are those of `ullage.Guard`.
+    `name` is the name of its one conversation; `options` are those of `ullage.Guard`.
     """
     engine = GuardedEngine(lm, name, options)
     return lm.copy(engine=engine, async_engine=AsyncGuardedEngine(engine), **dict.fromkeys(CLIENT))
 
 
 def make_tools(lm: dspy.LM) -> list[dspy.Tool]:
-    """Return tools that read and search what a guarded model was not sent."""
+    """Return tools that read and search the text that a guarded model was not sent."""
     made = lm.engine.adapter.make_functions(lambda: lm.engine.session)
     return [
         dspy.Tool(f, spec.name, spec.description, dict(spec.parameters["properties"]))
@@ -72,7 +71,7 @@ def make_tools(lm: dspy.LM) -> list[dspy.Tool]:
 
 
 class GuardedEngine:
-    """An engine that sends what fits, once more after an overflow."""
+    """An engine that sends what fits, and retries once after an overflow."""
 
     def __init__(self, lm: dspy.LM, name: str | None, options: dict[str, Any]) -> None:
         for told in ("function_calling", "reasoning", "response_schema"):
@@ -106,7 +105,7 @@ class GuardedEngine:
 
 
 class AsyncGuardedEngine:
-    """The awaited calls of an engine, with connections for each event loop."""
+    """The async calls of an engine, with connections for each event loop."""
 
     def __init__(self, engine: GuardedEngine) -> None:
         self._engine, self._session = engine, engine.session
@@ -144,7 +143,7 @@ def shrink(request: Request, fitted: Fitted[Message]) -> Request:
 
 
 def ask(request: Request) -> Beside:
-    """Return what a request holds beside its messages."""
+    """Return the parts of a request other than its messages."""
     made = request_kwargs(replace(request, messages=request.messages[:1]), "chat")
     system = made["messages"][0]["content"] if request.system else None
     asked = find_output(request.config)
@@ -152,7 +151,7 @@ def ask(request: Request) -> Beside:
 
 
 def report_usage(answer: Any) -> Any:
-    """Return what an answer, or the end of a stream, tells of its usage."""
+    """Return the usage that an answer, or the end of a stream, reports."""
     used = getattr(answer, "usage", None)
     if used is None or used.input_tokens is None:
         return None

@@ -1,7 +1,7 @@
 """Google's Agent Development Kit: a plugin that guards each model call of an app, and its parts.
 
-State is kept in the session's own, with the event of the answer. Contents are read as the Gemini
-API has them, in the objects of Google's SDK.
+The guard keeps its state in the session's state, saved with the event of the answer. It reads
+contents in the form of the Gemini API, as objects of Google's SDK.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ullage.integrations.reports import find_output, report_gemini
 __all__ = ["AdkGuard", "find_threshold", "make_counter"]
 
 KEY = "ullage"
-"""What the state is called in a session's."""
+"""The key of the guard's state in a session's state."""
 
 
 def read_content(raws: Sequence[Any], source: types.Content | None) -> types.Content:
@@ -60,7 +60,7 @@ def make_counter(model: str | None = None) -> Callable[[Sequence[types.Content]]
 class AdkGuard(BasePlugin):
     """Keep each model call of an app inside its window; `options` are those of `ullage.Guard`.
 
-    With `recall` the model gets tools that read and search what was left out.
+    With `recall` the model gets tools that read and search the text that was left out.
     """
 
     def __init__(self, model: str | None = None, *, recall: bool = True, **options: Any) -> None:
@@ -78,7 +78,7 @@ class AdkGuard(BasePlugin):
     async def before_model_callback(
         self, *, callback_context: CallbackContext, llm_request: LlmRequest
     ) -> None:
-        """Leave in the request what fits."""
+        """Reduce the request to what fits."""
         session, given = self.open(callback_context), llm_request.contents
         session.load(callback_context.state.get(KEY))
         llm_request.append_tools([t for t in self._tools if t.name not in llm_request.tools_dict])
@@ -90,7 +90,7 @@ class AdkGuard(BasePlugin):
     async def after_model_callback(
         self, *, callback_context: CallbackContext, llm_response: LlmResponse
     ) -> None:
-        """Learn from the usage of an answer, with the last piece of a stream."""
+        """Learn from the usage of an answer; for a stream, from its last piece."""
         said = _report(llm_response)
         sent = self._sent.pop(_name(callback_context), None) if said else None
         if sent is not None:
@@ -99,7 +99,7 @@ class AdkGuard(BasePlugin):
     async def on_model_error_callback(
         self, *, callback_context: CallbackContext, llm_request: LlmRequest, error: Exception
     ) -> LlmResponse | None:
-        """Ask once more with a smaller request, where the first one was too large."""
+        """Retry once with a smaller request if the first one was too large."""
         sent = self._sent.pop(_name(callback_context), None)
         if sent is None:
             return None
@@ -127,7 +127,7 @@ class AdkGuard(BasePlugin):
 
 
 class AdkRecallTool(BaseTool):
-    """A tool that reads or searches what was left out of the session that calls."""
+    """A tool that reads or searches the text that was left out of the calling session."""
 
     def __init__(self, guard: AdkGuard, spec: Spec) -> None:
         super().__init__(name=spec.name, description=spec.description)
@@ -142,7 +142,7 @@ class AdkRecallTool(BaseTool):
         return self._declared
 
     async def run_async(self, *, args: dict[str, Any], tool_context: Any) -> str:
-        """Return the text that is asked for."""
+        """Return the requested text."""
         return self._guard.open(tool_context).answer(self.name, args)
 
 

@@ -1,7 +1,7 @@
 """Haystack: a chat generator that guards the calls of another, in agents and pipelines; its parts.
 
-The framework's own hook rewrites an agent's messages; here they stay whole, and the generator sends
-what fits. What was compacted is kept in the agent's State, where its schema has a place for it.
+The framework's own hook rewrites an agent's messages. This generator keeps them whole and sends
+what fits. It keeps its compactions in the agent's State if the schema has a key for them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ullage.integrations.reports import find_output, report_chat
 __all__ = ["KEY", "GuardedGenerator", "MessageCounter", "StateKeeper", "find_window"]
 
 KEY: Final = "ullage"
-"""The key of an agent's `state_schema`, of type dict, in which a guard keeps what it remembers."""
+"""The key of an agent's `state_schema`, of type dict, that holds the guard's state."""
 
 _STATE: ContextVar[State | None] = ContextVar("ullage_state", default=None)
 _SESSION: ContextVar[GuardedSession[ChatMessage]] = ContextVar("ullage_session")
@@ -42,7 +42,7 @@ class _Messages:
         return message.role.value, message._content
 
     def read(self, part: Any) -> Piece:
-        """Return what a part holds; what has no place in chat is read as its JSON."""
+        """Return the content of a part; content that chat does not have is read as its JSON."""
         if isinstance(part, parts.TextContent):
             return Piece("text", part.text)
         if isinstance(part, parts.ToolCall):
@@ -78,7 +78,7 @@ FORM = make_form(_Messages())
 
 
 def find_window(model: str, **options: Any) -> int | None:
-    """Return a `context_window=` for the framework's `CompactionHook`, None if unknown."""
+    """Return a `context_window=` for the framework's `CompactionHook`, or None if unknown."""
     return Adapter(FORM, model, **options).open().window
 
 
@@ -90,7 +90,7 @@ class MessageCounter:
         self._adapter = Adapter(FORM, model)
 
     def count(self, messages: list[ChatMessage], tools: Any = None) -> int:
-        """Return the tokens of messages, with those of the tools."""
+        """Return the tokens of messages and tools."""
         defined = self._adapter.define(flatten_tools_or_toolsets(tools), define_tool)
         return self._adapter.count(messages, tools=defined)
 
@@ -105,16 +105,16 @@ class MessageCounter:
 
 
 class StateKeeper:
-    """A `before_llm` hook: it lets a `GuardedGenerator` keep what it compacted in the State."""
+    """A `before_llm` hook that lets a `GuardedGenerator` keep its compactions in the State."""
 
     allowed_hook_points = ("before_llm",)
 
     def run(self, state: State) -> None:
-        """Tell which State the next call belongs to."""
+        """Mark the State as the one of the next call."""
         _STATE.set(state)
 
     async def run_async(self, state: State) -> None:
-        """Do as `run`, in the task that calls, not in a thread beside it."""
+        """Do as `run`, in the calling task instead of a thread."""
         _STATE.set(state)
 
     def to_dict(self) -> dict[str, Any]:
@@ -131,8 +131,8 @@ class StateKeeper:
 class GuardedGenerator:
     """Keep each call of a chat generator inside its model's window.
 
-    `options` are those of `ullage.Guard`. `tools` read and search what was left out: give them to
-    the agent beside its own.
+    `options` are those of `ullage.Guard`. `tools` read and search the text that was left out: give
+    them to the agent with its own tools.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class GuardedGenerator:
         generation_kwargs: dict[str, Any] | None = None,
         tools: Any = None,
     ) -> dict[str, Any]:
-        """Send what fits, once more after an overflow, and learn from what was used."""
+        """Send what fits, retry once after an overflow, and learn from the reported usage."""
         given, beside = self._begin(streaming_callback, generation_kwargs, tools)
         session, state = self._open()
         made, fitted = session.call(
@@ -213,7 +213,7 @@ class GuardedGenerator:
 
     def _open(self) -> tuple[GuardedSession[ChatMessage], State | None]:
         inner, state = self.chat_generator, _STATE.get()
-        _STATE.set(None)  # it is told before each call of an agent's
+        _STATE.set(None)  # the hook sets it before each call of an agent
         kept = state.data.get(KEY) or {} if state is not None and KEY in state.schema else None
         key: Any = getattr(inner, "api_key", None)
         session = self.adapter.open(

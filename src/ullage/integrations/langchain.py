@@ -1,7 +1,7 @@
 """LangChain and LangGraph: a middleware that guards each model call of an agent, and its two parts.
 
-State is kept in the graph's own, so that a checkpointer carries it to the next process. LangChain's
-messages are read as Chat Completions messages, by its own conversion.
+The guard keeps its state in the graph's state, so a checkpointer carries it to the next process.
+LangChain's own conversion turns its messages into Chat Completions messages.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ROLES: Final[Mapping[type, str]] = {
 
 
 def write_message(message: BaseMessage) -> list[Any]:
-    """Return a message as Chat Completions has it; a text without more is written here, at once."""
+    """Return a message as Chat Completions has it; simple text messages take a shortcut."""
     role, content = ROLES.get(type(message)), message.content
     more = message.name or any(message.additional_kwargs.values())
     if role and isinstance(content, str) and not more:
@@ -60,7 +60,7 @@ def _write_call(call: Any) -> dict[str, Any]:
 
 
 def read_messages(raws: Sequence[Any], source: BaseMessage | None) -> BaseMessage:
-    """Return edited messages as one of LangChain's; what nobody edited stays as it was."""
+    """Return edited messages as one of LangChain's; parts without edits stay as they were."""
     made = convert_to_messages(raws)[0]
     if source is None:
         return made
@@ -72,7 +72,7 @@ FORM = MessageForm(write_message, read_messages)
 
 
 def make_profile(model: str, **options: Any) -> ModelProfile:
-    """Return a `profile=` for a chat model: its window, empty where nobody knows it."""
+    """Return a `profile=` for a chat model: its window, or an empty profile if unknown."""
     window = Adapter(FORM, model, **options).open().window
     return ModelProfile() if window is None else ModelProfile(max_input_tokens=window)
 
@@ -86,7 +86,7 @@ def make_counter(
 
 
 class GuardState(lc.AgentState[Any]):
-    """What a graph keeps for the guard."""
+    """The guard's part of a graph's state."""
 
     ullage: NotRequired[Annotated[dict[str, Any], lc.PrivateStateAttr]]
 
@@ -94,8 +94,8 @@ class GuardState(lc.AgentState[Any]):
 class ContextGuard(lc.AgentMiddleware[Any, Any, Any]):
     """Keep each model call of an agent inside its window; `options` are those of `ullage.Guard`.
 
-    With `recall` the model gets tools that read and search what was left out. What was compacted is
-    kept in the state, where it changed.
+    With `recall` the model gets tools that read and search the text that was left out. The guard
+    writes its compactions to the state when they change.
     """
 
     state_schema = GuardState
@@ -108,7 +108,7 @@ class ContextGuard(lc.AgentMiddleware[Any, Any, Any]):
         self.tools = [make(function, args_schema=dict(spec.parameters)) for spec, function in made]
 
     def wrap_model_call(self, request: lc.ModelRequest[Any], handler: Any) -> Any:
-        """Send what fits, and once more after an overflow."""
+        """Send what fits, and retry once after an overflow."""
 
         def send(fitted: Fitted[BaseMessage]) -> Any:
             return handler(request.override(messages=fitted.messages))
@@ -141,7 +141,7 @@ class ContextGuard(lc.AgentMiddleware[Any, Any, Any]):
 
 
 def _list_layers(model: Any) -> list[Any]:
-    """Return a model and what it is bound to, outermost first, each behind the settings it got."""
+    """Return a model and the models it is bound to, outermost first, each after its settings."""
     made: list[Any] = []
     while model is not None:
         made += [getattr(model, "kwargs", None), getattr(model, "model_kwargs", None), model]
@@ -150,7 +150,7 @@ def _list_layers(model: Any) -> list[Any]:
 
 
 def _describe(model: Any) -> dict[str, Any]:
-    """Return what a chat model says of itself, as `Guard` takes it."""
+    """Return what a chat model reports about itself, as arguments of `Guard`."""
     layers = _list_layers(model)
 
     def find(*names: str) -> Any:
@@ -163,7 +163,7 @@ def _describe(model: Any) -> dict[str, Any]:
         for name in getattr(type(layer), "model_fields", ())
         if name.endswith("api_key") and getattr(layer, name, None)
     }
-    client: Any = find("root_client")  # OpenAI's, with what the environment says
+    client: Any = find("root_client")  # OpenAI's client, with the settings of the environment
     url = getattr(client, "base_url", None)
     told = find("openai_api_base", "anthropic_api_url", "base_url")
     return {

@@ -1,7 +1,7 @@
-"""LiteLLM: a callback that guards each `acompletion`, of the library, its Router and its proxy.
+"""LiteLLM: a callback that guards each `acompletion` of the library, its Router and its proxy.
 
-LiteLLM calls hooks that may change a request in its awaited calls alone: `completion` calls none of
-them. It keeps no history and no state. Messages are those of Chat Completions.
+Only LiteLLM's async calls run hooks that may change a request; `completion` runs none of them.
+LiteLLM keeps no history and no state. Messages have the form of Chat Completions.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FORM: MessageForm[Any] = MessageForm(lambda message: [message], lambda raws, sou
 def find_model_info(model: str, **options: Any) -> dict[str, int]:
     """Return a `model_info` of a deployment, or of `litellm.register_model`: the model's window.
 
-    Empty where nobody knows it.
+    The result is empty if the window is unknown.
     """
     window = Adapter(FORM, model, **options).open().window
     return {} if window is None else {"max_input_tokens": window, "max_tokens": window}
@@ -45,10 +45,10 @@ def make_counter(model: str | None = None) -> Callable[[Sequence[Any]], int]:
 
 
 class LiteLLMGuard(CustomLogger):
-    """Keep each awaited call inside its window; `options` are those of `ullage.Guard`.
+    """Keep each async call inside its window; `options` are those of `ullage.Guard`.
 
-    Add it to `litellm.callbacks`. `tools` are definitions to offer to a model; `answer` returns
-    what a call of one of them asks for.
+    Add it to `litellm.callbacks`. `tools` are definitions to offer to a model; `answer` returns the
+    result of a call of one of them.
     """
 
     def __init__(self, model: str | None = None, **options: Any) -> None:
@@ -59,7 +59,7 @@ class LiteLLMGuard(CustomLogger):
         self._sent: Waiting[Any] = Waiting()
 
     def open(self, kwargs: Mapping[str, Any]) -> GuardedSession[Any]:
-        """Return the session of a call: by `litellm_session_id`, or metadata's `session_id`."""
+        """Return the session of a call, by `litellm_session_id` or the metadata's `session_id`."""
         metadata = kwargs.get("metadata") or kwargs.get("litellm_metadata") or {}
         name = kwargs.get("litellm_session_id") or metadata.get("session_id")
         base = kwargs.get("api_base") or kwargs.get("base_url")
@@ -68,7 +68,7 @@ class LiteLLMGuard(CustomLogger):
         return self.adapter.open(name, model=model, **given)
 
     def answer(self, name: str, arguments: Any, **kwargs: Any) -> str:
-        """Return the result of a call of `tools`; keywords are those of the call of the model."""
+        """Return the result of a call of one of `tools`; keywords are those of the model call."""
         return self.open(kwargs).answer(name, arguments)
 
     async def async_pre_call_deployment_hook(self, kwargs: Any, call_type: Any) -> Any:
@@ -89,7 +89,7 @@ class LiteLLMGuard(CustomLogger):
     async def async_post_call_success_deployment_hook(
         self, request_data: Any, response: Any, call_type: Any
     ) -> None:
-        """Learn from the usage of an answer; LiteLLM shows no hook the usage of a stream."""
+        """Learn from the usage of an answer. LiteLLM shows the usage of a stream to no hook."""
         used: Any = getattr(response, "usage", None)
         sent = self._sent.pop(request_data.get("litellm_call_id"), None) if used else None
         if sent is not None:
@@ -101,7 +101,7 @@ class LiteLLMGuard(CustomLogger):
     async def async_post_call_failure_deployment_hook(
         self, request_data: Any, exception: Exception, call_type: Any, fallback_depth: Any = None
     ) -> None:
-        """Put less into the list that LiteLLM sends again, and learn the limit from the error."""
+        """Shrink the list that LiteLLM sends again, and learn the limit from the error."""
         sent = self._sent.pop(request_data.get("litellm_call_id"), None)
         if sent is None:
             return
@@ -114,7 +114,7 @@ class LiteLLMGuard(CustomLogger):
 
 
 def _lower_answer(kwargs: dict[str, Any], fitted: Fitted[Any]) -> dict[str, Any]:
-    """Return the keywords of a call with the answer bounded as the guard has it."""
+    """Return the keywords of a call with the guard's limit for the answer."""
     for name in ("max_completion_tokens", "max_tokens"):
         asked, given = kwargs.get(name), fitted.view.prepared.max_tokens
         if asked is not None:

@@ -1,7 +1,7 @@
-"""LlamaIndex: a function agent whose calls of the model are guarded, a memory, and their parts.
+"""LlamaIndex: a function agent that guards its model calls, a memory, and their parts.
 
-The agent sees the whole prompt with the running turn, which a memory does not. What was compacted
-is kept with the memory, which a program passes to each run: a workflow's Context does not keep it.
+The agent sees the whole prompt with the current turn; a memory does not. The compactions are kept
+with the memory, so pass the memory to each run: a workflow's Context does not keep it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ __all__ = ["GuardedFunctionAgent", "GuardedMemory", "find_window", "make_counter
 
 
 class _Messages:
-    """LlamaIndex's messages, whose pieces are their blocks; a tool's is one result."""
+    """LlamaIndex's messages. Their pieces are their blocks; a tool message is one result."""
 
     def split(self, message: ChatMessage) -> tuple[str, list[Any]]:
         """Return role and blocks."""
         return message.role.value, [message] if message.role == "tool" else message.blocks
 
     def read(self, block: Any) -> Piece:
-        """Return what a block holds; what has no place in chat is read as its JSON."""
+        """Return the content of a block; content that chat does not have is read as its JSON."""
         if isinstance(block, ChatMessage):
             answers = str(block.additional_kwargs.get("tool_call_id", ""))
             return Piece("result", block.content or "", answers)
@@ -76,12 +76,12 @@ FORM = make_form(_Messages())
 
 
 def find_window(model: str, **options: Any) -> int | None:
-    """Return a `context_window=` for a model, None where nobody knows it."""
+    """Return a `context_window=` for a model, or None if unknown."""
     return Adapter(FORM, model, **options).open().window
 
 
 def make_counter(model: str | None = None) -> Callable[[str], Sized]:
-    """Return a `tokenizer_fn=` for the framework's memories: as long as a message has tokens."""
+    """Return a `tokenizer_fn=` for the framework's memories; its result has one item per token."""
     adapter = Adapter(FORM, model)
     return lambda text: range(adapter.count([ChatMessage(text)]))
 
@@ -89,16 +89,16 @@ def make_counter(model: str | None = None) -> Callable[[str], Sized]:
 def open_session(
     adapter: Adapter[ChatMessage], name: str | None, llm: LLM | None
 ) -> GuardedSession[ChatMessage]:
-    """Return the session of a conversation with a model of the framework's."""
+    """Return the session of a conversation with one of the framework's models."""
     model, url, key = (getattr(llm, field, None) for field in ("model", "api_base", "api_key"))
     return adapter.open(name, model=model, base_url=url, api_key=key)
 
 
 class GuardedMemory(BaseChatStoreMemory):
-    """A memory that keeps all messages, and what was compacted of them.
+    """A memory that keeps all messages and their compactions.
 
-    For a `GuardedFunctionAgent` it hands out all there is; for a chat engine, with `llm` or with
-    `guard`, which are options of `Guard`, what fits.
+    It returns all messages to a `GuardedFunctionAgent`. If `llm` or `guard` (options of `Guard`) is
+    given, it returns the messages that fit, for a chat engine.
     """
 
     guard: dict[str, Any] = Field(default_factory=dict, exclude=True)
@@ -109,7 +109,7 @@ class GuardedMemory(BaseChatStoreMemory):
 
     @classmethod
     def class_name(cls) -> str:
-        """Return the name by which the framework stores it."""
+        """Return the name under which the framework stores it."""
         return "UllageMemory"
 
     @classmethod
@@ -118,7 +118,7 @@ class GuardedMemory(BaseChatStoreMemory):
         return cls(**fields)
 
     def to_dict(self, **_: Any) -> dict[str, Any]:
-        """Return what `from_dict` goes on from; messages of a store of the program stay there."""
+        """Return the data for `from_dict`; messages in the program's own chat store stay there."""
         own = isinstance(self.chat_store, SimpleChatStore)
         held = self.get_all() if own else []
         return {
@@ -131,7 +131,7 @@ class GuardedMemory(BaseChatStoreMemory):
 
     @classmethod
     def from_dict(cls, data: dict[str, Any], **fields: Any) -> GuardedMemory:
-        """Return the memory that `to_dict` told of; `fields` are what it does not keep."""
+        """Return the memory from `to_dict` data; `fields` are those that the data does not hold."""
         kept = {key: data[key] for key in ("chat_store_key", "name", "state")}
         made = cls(**{**kept, **fields})
         if data["messages"]:
@@ -139,7 +139,7 @@ class GuardedMemory(BaseChatStoreMemory):
         return made
 
     def get(self, *_: Any, **__: Any) -> list[ChatMessage]:
-        """Return what fits of the history. Raises what `Guard.prepare` raises."""
+        """Return the messages that fit. Raises what `Guard.prepare` raises."""
         held = self.get_all()
         if not self.guard and self.llm is None:
             return held
@@ -151,7 +151,7 @@ class GuardedMemory(BaseChatStoreMemory):
             self.state = session.dump()
         return fitted.messages
 
-    aget = BaseMemory.aget  # `get` beside the event loop; its own base asks the store alone
+    aget = BaseMemory.aget  # runs `get` in a thread; the direct base class reads only the store
 
 
 _SESSION: ContextVar[GuardedSession[ChatMessage]] = ContextVar("ullage_session")
@@ -160,7 +160,7 @@ _SESSION: ContextVar[GuardedSession[ChatMessage]] = ContextVar("ullage_session")
 class GuardedFunctionAgent(FunctionAgent):
     """A function agent that stays inside its model's window; `guard` are options of `Guard`.
 
-    With `recall` the model gets tools that read and search what was left out.
+    With `recall` the model gets tools that read and search the text that was left out.
     """
 
     guard: dict[str, Any] = Field(default_factory=dict)
@@ -178,7 +178,7 @@ class GuardedFunctionAgent(FunctionAgent):
         ]
 
     async def get_tools(self, input_str: str | None = None) -> Sequence[Any]:
-        """Return the agent's tools, with those that read what was left out."""
+        """Return the agent's tools and the tools that read the text that was left out."""
         return [*await super().get_tools(input_str), *self._tools]
 
     def _open(self, memory: Any) -> GuardedSession[ChatMessage]:
@@ -188,7 +188,7 @@ class GuardedFunctionAgent(FunctionAgent):
         return session
 
     async def take_step(self, ctx: Any, llm_input: Any, tools: Any, memory: Any) -> Any:
-        """Take a step of the agent, and keep with the memory what was compacted for it."""
+        """Take a step of the agent, and keep its compactions with the memory."""
         session = self._open(memory)
         made = await super().take_step(ctx, llm_input, tools, memory)
         if isinstance(memory, GuardedMemory):

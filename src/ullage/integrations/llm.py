@@ -1,7 +1,7 @@
-"""llm (Simon Willison's): models that guard their calls, as a plugin and in programs, and commands.
+"""llm (by Simon Willison): guarded models, as a plugin and in programs, and commands.
 
-State is kept in a table of llm's own log database, beside the conversation that it is of, where
-llm logs at all. What llm logs stays whole: a call alone is sent what fits.
+The guard keeps its state in a table of llm's log database, if llm logs, next to the conversation.
+The log stays whole: only the request is reduced to what fits.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from ullage.integrations.streaming import aopen_stream, open_stream
 __all__ = ["PLUGIN", "LlmGuard", "find_window", "make_counter"]
 
 TABLE: Final = "ullage_sessions"
-"""The table of llm's log database: one row a conversation, its state as JSON."""
+"""The table of llm's log database: one row per conversation, with its state as JSON."""
 
 PREFIX: Final = "ullage/"
 
 
 def write_message(message: Message) -> list[Any]:
-    """Return a message as Chat Completions has it; each result is one of its own."""
+    """Return a message as Chat Completions has it, with a message for each tool result."""
     texts = [part.text for part in message.parts if isinstance(part, TextPart)]
     calls = [_write_call(part) for part in message.parts if isinstance(part, ToolCallPart)]
     results = [
@@ -55,7 +55,7 @@ def _write_call(part: ToolCallPart) -> dict[str, Any]:
 
 
 def read_messages(raws: Sequence[Any], source: Message | None) -> Message:
-    """Return edited messages as one of llm's; parts that nobody edited stay as they were."""
+    """Return edited messages as one of llm's; parts without edits stay as they were."""
     text = "".join(raw["content"] or "" for raw in raws if raw["role"] != "tool")
     if source is None:
         return Message(raws[0]["role"], [TextPart(text)])
@@ -84,7 +84,7 @@ FORM = MessageForm(write_message, read_messages)
 
 
 def find_window(model: Any, **options: Any) -> int | None:
-    """Return the tokens that a model takes as input, None where nobody knows."""
+    """Return the tokens that a model takes as input, or None if unknown."""
     return Adapter(FORM, **options).open(**_describe(model)).window
 
 
@@ -96,8 +96,8 @@ def make_counter(model: str | None = None) -> Callable[[Sequence[Message]], int]
 class LlmGuard:
     """Keep each call of a model inside its window; `options` are those of `ullage.Guard`.
 
-    `guard.wrap(llm.get_model(...))` is another model, by the name with `ullage/` in front;
-    `guard.tools` are to be given to it where it is to read and search what was left out.
+    `guard.wrap(llm.get_model(...))` is a new model whose name begins with `ullage/`. Give the model
+    `guard.tools` if it should read and search the text that was left out.
     """
 
     def __init__(self, model: str | None = None, **options: Any) -> None:
@@ -109,7 +109,7 @@ class LlmGuard:
         ]
 
     def wrap(self, model: Any) -> Any:
-        """Return the model, guarded: another of its class, with the same options and key."""
+        """Return a guarded copy: a subclass of the model's class, with the same options and key."""
         mixin = _AsyncGuarded if isinstance(model, llm.AsyncModel | llm.AsyncKeyModel) else _Guarded
         made = copy(model)
         made.__class__ = type(type(model).__name__, (mixin, type(model)), {})
@@ -117,7 +117,7 @@ class LlmGuard:
         return made
 
     def ask(self, model: Any, prompt: Any, given: dict[str, Any]) -> Any:
-        """Return the session of a conversation, as it was kept, and what it is to be asked."""
+        """Return the session of a conversation with its saved state, and its call's arguments."""
         conversation = given.get("conversation")
         name = None if conversation is None else conversation.id
         session = self.adapter.open(name, **_describe(model), api_key=given.get("key"))
@@ -135,7 +135,7 @@ class LlmGuard:
         return session, (send, prompt.messages, _find_beside(prompt))
 
     def keep(self, session: GuardedSession[Message], fitted: Fitted[Message]) -> None:
-        """Write what was compacted into llm's log database, where llm logs."""
+        """Write the compactions into llm's log database if logging is on."""
         state = session.dump() if fitted.is_new and llm.cli.logs_on() else None
         if state is not None:
             with sqlite_utils.Database(llm.cli.logs_db_path()) as db:
@@ -166,9 +166,9 @@ class _AsyncGuarded:
 
 
 class Plugin:
-    """What llm loads: `ullage/` in front of each model's name, two tools, and commands."""
+    """The plugin that llm loads: `ullage/` before each model's name, two tools, and commands."""
 
-    __name__ = "ullage"  # as `llm plugins` asks of a module
+    __name__ = "ullage"  # `llm plugins` needs it, as of a module
 
     @cached_property
     def guard(self) -> LlmGuard:
@@ -189,7 +189,7 @@ class Plugin:
 
     @llm.hookimpl
     def register_tools(self, register: Any) -> None:
-        """Register the tools that read and search what was left out."""
+        """Register the tools that read and search the text that was left out."""
         for tool in self.guard.tools:
             register(tool)
 
@@ -210,12 +210,12 @@ class Plugin:
         @group.command()
         @click.argument("conversation", required=False)
         def context(conversation: str | None) -> None:
-            """Print how full the window is with CONVERSATION, or the last one, as it was logged."""
+            """Print how full the window is with CONVERSATION, or the last one, as logged."""
             found = llm.cli.load_conversation(conversation)
             if found is None:
                 raise click.ClickException("there is no conversation in llm's logs")
             model = _find_inner(found.model)
-            chain = found.prompt().prompt.messages  # nothing is sent before it is read
+            chain = found.prompt().prompt.messages  # building the prompt sends nothing
             used = make_counter(_describe(model)["model"])(chain)
             click.echo(f"{used:,} of {_show(find_window(model))} tokens ({model.model_id})")
 

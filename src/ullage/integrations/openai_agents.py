@@ -1,8 +1,8 @@
 """OpenAI Agents SDK: a model that guards each call of another, and two parts of it.
 
-The SDK's `call_model_input_filter` sees a request, but neither its answer nor its error; a `Model`
-sees all three, whole and streamed. State is kept in a `Session` of the SDK, beside the one that has
-the history. Items are read as the Responses API has them, whatever the model speaks.
+The SDK's `call_model_input_filter` sees a request, but neither its answer nor its error. A `Model`
+sees all three, whole and streamed. The guard keeps its state in a `Session` of the SDK, separate
+from the history's session. It reads items in the form of the Responses API for every model.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FORM: MessageForm[Any] = MessageForm(
 )
 
 ASKED = ("model_settings", "tools", "output_schema", "handoffs", "tracing")
-"""What a model is asked by place beside instructions and items."""
+"""Positional arguments of a model call after instructions and items."""
 
 
 def make_counter(model: str | None = None) -> Callable[[Sequence[Any]], int]:
@@ -41,7 +41,8 @@ def make_trigger(
 ) -> Callable[[dict[str, Any]], bool]:
     """Return a `should_trigger_compaction=` for the SDK's compacting session.
 
-    It tells whether the history fills `share` of the window; never where nobody knows the window.
+    It is true when the history fills more than `share` of the window, and never if the window is
+    unknown.
     """
     adapter = Adapter(FORM, model, **options)
 
@@ -53,15 +54,15 @@ def make_trigger(
 
 
 def make_tools() -> list[FunctionTool]:
-    """Return tools that read and search what a guard left out of the conversation that calls."""
+    """Return tools that read and search the text that a guard left out of the conversation."""
     return [_make_tool(spec) for spec in TOOLS]
 
 
 class AgentsGuard(Model):
-    """A model of one conversation whose calls stay inside its window.
+    """A model for one conversation whose calls stay inside its window.
 
-    `state` is a session of the SDK for what the guard remembers, of a name of its own; `options`
-    are those of `ullage.Guard`. Give it to a run: `RunConfig(model=AgentsGuard(model))`.
+    `state` is a session of the SDK, under its own name, for the guard's state; `options` are those
+    of `ullage.Guard`. Give the model to a run: `RunConfig(model=AgentsGuard(model))`.
     """
 
     def __init__(self, wrapped: Model, state: Session | None = None, **options: Any) -> None:
@@ -79,7 +80,7 @@ class AgentsGuard(Model):
     async def get_response(
         self, system_instructions: Any, input: Any, *args: Any, **kwargs: Any
     ) -> ModelResponse:
-        """Send what fits, once more after an overflow, and keep what was compacted."""
+        """Send what fits, retry once after an overflow, and keep the compactions."""
         asked = {**dict(zip(ASKED, args, strict=False)), **kwargs}
         items, beside = await self._begin(system_instructions, input, asked)
 
@@ -93,7 +94,7 @@ class AgentsGuard(Model):
     async def stream_response(
         self, system_instructions: Any, input: Any, *args: Any, **kwargs: Any
     ) -> AsyncIterator[Any]:
-        """Do as `get_response`; an overflow shows before the first event, usage with the last."""
+        """Do as `get_response`, streamed: a refusal shows at the first event, usage at the last."""
         asked = {**dict(zip(ASKED, args, strict=False)), **kwargs}
         items, beside = await self._begin(system_instructions, input, asked)
 
@@ -106,7 +107,7 @@ class AgentsGuard(Model):
             yield event
 
     async def close(self) -> None:
-        """Release what the model holds."""
+        """Release the model's resources."""
         await self.wrapped.close()
 
     def get_retry_advice(self, request: Any) -> Any:

@@ -1,7 +1,7 @@
-"""Messages that are lists of pieces (texts, calls, results), as Chat Completions messages and back.
+"""Messages as lists of pieces (texts, calls, results), converted to Chat Completions and back.
 
-Many frameworks keep a message so. Each says what its pieces are and makes new ones; where an edit
-falls is said here. It knows no framework.
+Many frameworks store messages this way. Each framework's adapter reads its pieces and makes new
+ones; this module finds the piece that an edit changed. It knows no framework.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ P = TypeVar("P")
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One piece: `text` is what is said, a call's arguments, a result, or reasoning.
+    """One piece: `text` is a text, the arguments of a call, a result, or reasoning.
 
-    A `part` is a content part of Chat Completions as it stands, such as an image.
+    A `part` is a content part of Chat Completions, unchanged, such as an image.
     """
 
     kind: Literal["text", "call", "result", "thought", "part"]
@@ -31,27 +31,27 @@ class Piece:
 
 
 class MessagePieces(Protocol[T, P]):
-    """What a framework says of its messages, and of their pieces."""
+    """The functions that an adapter defines for a framework's messages and their pieces."""
 
     def split(self, message: T, /) -> tuple[str, Sequence[P]]:
-        """Return the role of a message, and its pieces; none of one that no model is sent."""
+        """Return a message's role and pieces; no pieces if no model receives the message."""
         ...
 
     def read(self, piece: P, /) -> Piece:
-        """Return what a piece holds."""
+        """Return the content of a piece."""
         ...
 
     def make(self, piece: Piece, source: P | None, /) -> P:
-        """Return a piece: new, or in the place of `source`."""
+        """Return a new piece, or a replacement for `source`."""
         ...
 
     def build(self, role: str, pieces: list[P], source: T | None, /) -> T:
-        """Return a message: new, or a copy of `source` with other pieces."""
+        """Return a new message, or a copy of `source` with other pieces."""
         ...
 
 
 def make_form(kind: MessagePieces[T, P]) -> MessageForm[T]:
-    """Return how a framework's messages are written in Chat Completions, and read back."""
+    """Return the form that writes messages in Chat Completions and reads them back."""
 
     def write(message: T) -> list[Any]:
         role, held = kind.split(message)
@@ -71,7 +71,7 @@ def make_form(kind: MessagePieces[T, P]) -> MessageForm[T]:
 
 
 def write_pieces(role: str, pieces: Sequence[Piece]) -> list[Any]:
-    """Return a message's pieces as Chat Completions messages: one, and one for each result."""
+    """Return pieces as Chat Completions messages: one for the message, and one for each result."""
     results = [
         {"role": "tool", "tool_call_id": piece.id, "content": piece.text}
         for piece in pieces
@@ -114,7 +114,8 @@ def edit_pieces(
 ) -> list[P]:
     """Return the pieces of a message after an edit: `given` are the framework's, `pieces` ours.
 
-    One that nobody edited is the framework's own object; `make` returns another in its place.
+    A piece without edits is the framework's own object; `make` returns the replacement of any
+    other.
     """
     made = []
     for old, new in sorted(_align(raws, pieces), key=lambda pair: pair[0]):
@@ -123,7 +124,7 @@ def edit_pieces(
 
 
 def _align(raws: Sequence[Any], pieces: Sequence[Piece]) -> Iterator[tuple[int, Piece]]:
-    """Yield what is left: the place of a piece, and what it is now."""
+    """Yield the remaining pieces: the old position of each, and its new content."""
     found = read_pieces(raws)
     for kinds in (("text", "part"), ("call",)):
         places = [i for i, piece in enumerate(pieces) if piece.kind in kinds]

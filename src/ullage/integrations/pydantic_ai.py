@@ -1,9 +1,9 @@
 """Pydantic AI: a capability that guards each model request of an agent, and its two parts.
 
-The request is guarded where the model sends it (`WrapperModel`), so that whole answers, streams and
-every attempt of a fallback go the same way. State is kept in the metadata of the answers, which the
-framework stores with its history and sends to nobody. Messages are read as Chat Completions has
-them, a message for each part of a request.
+The guard wraps the model that sends the request (`WrapperModel`), so that whole answers, streams
+and every attempt of a fallback take the same path. It keeps its state in the metadata of the
+answers: the framework stores them with its history and sends them to nobody. Messages are read as
+Chat Completions messages, one for each part of a request.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ __all__ = ["GuardedModel", "PydanticGuard", "make_counter", "make_profile"]
 P = TypeVar("P")
 
 KEY = "ullage"
-"""What the state is called in the metadata of an answer."""
+"""The key of the state in the metadata of an answer."""
 
 SENT = ("system-prompt", "user-prompt", "tool-return", "retry-prompt", "retry-feedback")
-"""Kinds of parts of a request that a model reads; others are the framework's own notes."""
+"""Kinds of request parts that a model reads; the others are the framework's own notes."""
 
 
 def write_item(item: Any) -> dict[str, Any]:
-    """Return a piece of a prompt as a part of a message's content."""
+    """Return a piece of a prompt as a content part of a message."""
     if isinstance(item, str) or hasattr(item, "content"):
         return {"type": "text", "text": getattr(item, "content", item)}
     url = getattr(item, "url", None) or getattr(item, "data_uri", None) or item.file_id
@@ -46,7 +46,7 @@ def write_item(item: Any) -> dict[str, Any]:
 
 def write_part(part: Any) -> dict[str, Any]:
     """Return a part of a request as one message."""
-    if getattr(part, "tool_name", None):  # a result, or a plea to call again in its place
+    if getattr(part, "tool_name", None):  # a result, or a request to call again instead of one
         is_result = hasattr(part, "model_response_str")
         content = part.model_response_str() if is_result else part.model_response()
         return {"role": "tool", "tool_call_id": part.tool_call_id, "content": content}
@@ -75,7 +75,7 @@ def write_message(message: kinds.ModelMessage) -> list[Any]:
 
 
 def read_part(raw: Any, part: Any) -> Any:
-    """Return an edited message as the part that it was, a person's where it was none."""
+    """Return an edited message as the part it came from, or as a user prompt if ullage wrote it."""
     content = raw["content"]
     if not isinstance(content, str):
         pieces = [(write_item(i), i) for i in part.content if not isinstance(i, kinds.CachePoint)]
@@ -87,10 +87,11 @@ def read_part(raw: Any, part: Any) -> Any:
 def match_pieces(
     raws: Sequence[Any], pieces: Sequence[tuple[Any, P]], name: Callable[[Any], Any]
 ) -> Iterator[tuple[Any, P | None, bool]]:
-    """Yield messages of a dialect, the piece that each was, and whether it is still as written.
+    """Yield dialect messages, the piece that each came from, and whether it is unchanged.
 
-    `pieces` are a framework's, each with what it was written as; `name` says by what an edited
-    message is known again. Both are in order, and some may have gone.
+    `pieces` are the framework's pieces, each with the message written from it. `name` returns the
+    key that identifies a message after an edit. Both lists have the same order; some pieces may be
+    gone.
     """
     left = list(pieces)
     for raw in raws:
@@ -102,7 +103,7 @@ def match_pieces(
 
 
 def read_messages(raws: Sequence[Any], source: kinds.ModelMessage | None) -> kinds.ModelMessage:
-    """Return edited messages as one of Pydantic AI's; what nobody edited stays as it was."""
+    """Return edited messages as one of Pydantic AI's; parts without edits stay as they were."""
     first = raws[0]
     if first["role"] == "assistant":
         return _read_answer(first, source or kinds.ModelResponse([]))
@@ -115,7 +116,7 @@ def read_messages(raws: Sequence[Any], source: kinds.ModelMessage | None) -> kin
 def _read_answer(raw: Any, source: kinds.ModelResponse) -> kinds.ModelResponse:
     calls = {call["id"]: call["function"]["arguments"] for call in raw.get("tool_calls") or ()}
     text, thinks = raw["content"], "reasoning_content" in raw
-    if text != write_message(source)[0]["content"]:  # one text stands for all that there were
+    if text != write_message(source)[0]["content"]:  # one text replaces all the old texts
         others = [part for part in source.parts if not isinstance(part, kinds.TextPart)]
         source = replace(source, parts=[*([kinds.TextPart(text)] if text else []), *others])
     kept = [
@@ -133,7 +134,7 @@ FORM = MessageForm(write_message, read_messages)
 
 
 def make_profile(model: str, **options: Any) -> dict[str, int]:
-    """Return a `profile=` for a model: its window, empty where nobody knows it."""
+    """Return a `profile=` for a model: its window, or an empty profile if unknown."""
     window = Adapter(FORM, model, **options).open().window
     return {} if window is None else {"context_window": window}
 
@@ -153,7 +154,7 @@ class GuardedModel(WrapperModel):
     async def request(
         self, messages: Any, model_settings: Any, model_request_parameters: Any
     ) -> Any:
-        """Send what fits, once more after an overflow; keep what was compacted in the answer."""
+        """Send what fits, retry once after an overflow, and keep the compactions in the answer."""
         session, beside = self.guard.begin(self.wrapped, messages, model_request_parameters)
         beside["reserve"] = find_output(model_settings, self.wrapped.settings)
         answer, fitted = await session.acall(
@@ -175,7 +176,7 @@ class GuardedModel(WrapperModel):
         model_request_parameters: Any,
         run_context: Any = None,
     ) -> AsyncGenerator[Any]:
-        """Do as `request`, and learn from the usage when the stream has ended."""
+        """Do as `request`, and learn from the usage at the end of the stream."""
         session, beside = self.guard.begin(self.wrapped, messages, model_request_parameters)
         beside["reserve"] = find_output(model_settings, self.wrapped.settings)
         async with AsyncExitStack() as stack:
@@ -199,7 +200,7 @@ class GuardedModel(WrapperModel):
 class PydanticGuard(AbstractCapability[Any]):
     """Keep each model request of an agent inside its window; `options` are those of `ullage.Guard`.
 
-    With `recall` the model gets tools that read and search what was left out.
+    With `recall` the model gets tools that read and search the text that was left out.
     """
 
     def __init__(self, model: str | None = None, *, recall: bool = True, **options: Any) -> None:
@@ -207,17 +208,17 @@ class PydanticGuard(AbstractCapability[Any]):
         self._tools = [self._make_tool(spec) for spec in TOOLS] if recall else []
 
     def get_toolset(self) -> Any:
-        """Return the tools that read and search what was left out."""
+        """Return the tools that read and search the text that was left out."""
         return FunctionToolset(self._tools) if self._tools else None
 
     def get_wrapper_model(self, model: Any) -> GuardedModel:
-        """Return the model that serves a request, guarded."""
+        """Return the guarded model of a request."""
         return GuardedModel(model, self)
 
     def open(self, model: Any, conversation: str | None) -> GuardedSession[kinds.ModelMessage]:
         """Return the session of a conversation."""
         client = getattr(model, "client", None)
-        fresh = getattr(client, "_api_key_provider", None)  # one that is made anew names nobody
+        fresh = getattr(client, "_api_key_provider", None)  # a key created anew identifies nobody
         key = None if fresh is not None else getattr(client, "api_key", None)
         url = model.base_url
         return self.adapter.open(conversation, model=model.model_name, base_url=url, api_key=key)
@@ -225,7 +226,7 @@ class PydanticGuard(AbstractCapability[Any]):
     def begin(
         self, model: Any, messages: Sequence[kinds.ModelMessage], parameters: Any
     ) -> tuple[GuardedSession[kinds.ModelMessage], Beside]:
-        """Return the session of a request, and what it holds beside its messages."""
+        """Return the session of a request, and the request's parts other than its messages."""
         newest = messages[::-1]
         session = self.open(
             model, next((m.conversation_id for m in newest if m.conversation_id), None)

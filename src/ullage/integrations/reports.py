@@ -1,4 +1,4 @@
-"""What a framework tells: usage, as a response of a dialect has it, and the bound of an answer.
+"""Values that frameworks report: usage in the form of a dialect, and the limit of an answer.
 
 It knows no framework.
 """
@@ -21,10 +21,11 @@ def report_chat(prompt: int, answer: int, cached: int = 0) -> dict[str, Any]:
 
 
 def report_converse(usage: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return tokens as Converse reports them; None where nothing was reported.
+    """Return tokens as Converse reports them, or None if nothing was reported.
 
-    Frameworks write the usage of other providers in the same fields, and there what was read from a
-    cache may be a part of `inputTokens`: so a total that says so decides.
+    Frameworks put the usage of other providers into the same fields, and some of those include the
+    tokens read from a cache in `inputTokens`. If `totalTokens` shows that, the cached tokens are
+    subtracted.
     """
     prompt, answer = usage.get("inputTokens"), usage.get("outputTokens", 0)
     if not prompt:
@@ -58,18 +59,18 @@ def report_gemini(prompt: int, answer: int, cached: int = 0) -> dict[str, Any]:
 
 
 OUTPUTS: Final = ("max_completion_tokens", "max_output_tokens", "max_tokens", "maxTokens")
-"""What frameworks call the most tokens of an answer. Ollama's `num_predict` and `max_new_tokens` of
-models in the process are left out: no refusal of a prompt for them is known, and what stays free
-for them is lost to the conversation."""
+"""Names that frameworks use for the most tokens of an answer. Ollama's `num_predict` and the
+`max_new_tokens` of local models are left out: no server is known to refuse a prompt because of
+them, and space reserved for them would be lost to the conversation."""
 
 MOST: Final = 1e9
-"""Tokens that no answer has: what is above is no bound."""
+"""A limit at or above this many tokens counts as no limit: no answer is that long."""
 
 
 def find_output(*places: Any) -> int | None:
-    """Return the most tokens of an answer that the first of several places names, None without one.
+    """Return the answer limit in tokens that the first of `places` names, or None.
 
-    A place is a mapping, or an object with attributes. Below 1 it is no bound.
+    A place is a mapping, or an object with attributes. A value below 1 is not a limit.
     """
     for place in places:
         for name in OUTPUTS:

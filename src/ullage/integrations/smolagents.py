@@ -1,8 +1,9 @@
 """smolagents: a model that guards each call of the model it wraps, and its two parts.
 
-smolagents sends calls and their results as plain text, of an assistant and of a person. They are
-read as calls and results here, so that a result is not taken for a person's words. smolagents
-keeps nothing between processes: state is the program's, by `session.dump` and `session.load`.
+smolagents sends calls and their results as plain text, as assistant and user messages. This module
+reads them as calls and results, so that a result does not count as the user's words. smolagents
+keeps nothing between processes: the program keeps the state, with `session.dump` and
+`session.load`.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ from ullage.integrations.streaming import open_stream
 __all__ = ["SmolGuard", "find_window", "make_counter"]
 
 Group = tuple[ChatMessage, ...]
-"""One message, or calls and what follows of their results."""
+"""One message, or a message with calls and the results after it."""
 
 CALLS, RESULT = "Calling tools:\n", "Observation:\n"
-"""How smolagents begins the texts of calls and results (`ActionStep.to_messages`)."""
+"""The first words of texts of calls and of results (`ActionStep.to_messages`)."""
 
 TASK: Final = "New task:\n"
-"""How it begins what a person says (`TaskStep.to_messages`). It is no part of it: rules are read of
-people's own words."""
+"""The first words of a user message (`TaskStep.to_messages`). They are removed, because ullage
+reads rules only from the user's own words."""
 
 
 def group_messages(messages: Sequence[Any]) -> list[Group]:
-    """Return messages with each call beside its results."""
+    """Return messages in groups, each call with its results."""
     made: list[Group] = []
     for given in messages:
         message = ChatMessage.from_dict(dict(given)) if isinstance(given, dict) else given
@@ -49,7 +50,7 @@ def group_messages(messages: Sequence[Any]) -> list[Group]:
 
 
 def read_calls(message: ChatMessage) -> tuple[dict[str, Any], ...]:
-    """Return the calls that a message has as text, as Chat Completions has them."""
+    """Return the calls that a message holds as text, in the form of Chat Completions."""
     text = _find_text(message.content) if message.role == MessageRole.TOOL_CALL else ""
     return _parse_calls(text.removeprefix(CALLS)) if text.startswith(CALLS) else ()
 
@@ -66,7 +67,7 @@ def _parse_calls(text: str) -> tuple[dict[str, Any], ...]:
             for c in calls
         )
     except (ValueError, SyntaxError, TypeError, KeyError, RecursionError):
-        return ()  # arguments that are no literals: the text stays a text
+        return ()  # arguments that are not literals: keep the text
 
 
 def write_group(group: Group) -> list[Any]:
@@ -83,7 +84,7 @@ def write_group(group: Group) -> list[Any]:
             for m in group
         ]
     texts = [_find_text(message.content).removeprefix(RESULT) for message in results]
-    texts = ["\n".join(texts), *[""] * (len(calls) - 1)]  # there is one text for all calls
+    texts = ["\n".join(texts), *[""] * (len(calls) - 1)]  # smolagents has one text for all calls
     return [
         {"role": "assistant", "content": None, "tool_calls": list(calls)},
         *(
@@ -94,7 +95,7 @@ def write_group(group: Group) -> list[Any]:
 
 
 def read_group(raws: Sequence[Any], source: Group | None) -> Group:
-    """Return edited messages as smolagents has them; what nobody edited stays as it was."""
+    """Return edited messages as smolagents has them; parts without edits stay as they were."""
     if source is None or not read_calls(source[0]) or len(source) == 1:
         role = MessageRole(raws[0]["role"]) if source is None else source[0].role
         content = raws[0]["content"]
@@ -116,7 +117,7 @@ def read_group(raws: Sequence[Any], source: Group | None) -> Group:
 
 
 def _is_task(role: MessageRole, content: Any) -> bool:
-    """Tell whether a message is a person's, with the framework's own words in front."""
+    """Tell whether it is a user message that begins with the framework's own words."""
     if role != MessageRole.USER or not isinstance(content, list) or not content:
         return False
     return str(content[0].get("text", "")).startswith(TASK)
@@ -153,7 +154,7 @@ FORM = MessageForm(write_group, read_group)
 
 
 def find_window(model: Model, **options: Any) -> int | None:
-    """Return the tokens that a model takes as input, None where nobody knows."""
+    """Return the tokens that a model takes as input, or None if unknown."""
     return Adapter(FORM, **options).open(**_describe(model)).window
 
 
@@ -166,8 +167,8 @@ def make_counter(model: str | None = None) -> Callable[[Sequence[Any]], int]:
 class SmolGuard(Model):
     """Keep each call of a model inside its window; `options` are those of `ullage.Guard`.
 
-    `model` may be exchanged while an agent runs. `tools` are for the agent, where it is to read
-    and search what was left out.
+    `model` may change while an agent runs. Give `tools` to the agent if it should read and search
+    the text that was left out.
     """
 
     def __init__(self, model: Model, *, name: str | None = None, **options: Any) -> None:
@@ -178,18 +179,18 @@ class SmolGuard(Model):
         self.tools = [_make_tool(spec, function) for spec, function in made]
 
     def __getattr__(self, name: str) -> Any:
-        if name == "model":  # not there yet: while it is copied or unpickled
+        if name == "model":  # not set yet while an object is copied or unpickled
             raise AttributeError(name)
         found = getattr(self.model, name)
         return self._stream if name == "generate_stream" else found
 
     @property
     def session(self) -> GuardedSession[Group]:
-        """The conversation with the model, to `dump` and `load` where it has a name."""
+        """The conversation with the model; if it has a name, it can `dump` and `load`."""
         return self.adapter.open(self.name, **_describe(self.model))
 
     def generate(self, messages: Sequence[Any], *args: Any, **options: Any) -> ChatMessage:
-        """Send what fits, once more after an overflow."""
+        """Send what fits, and retry once after an overflow."""
         answer, _ = self.session.call(
             lambda fitted: self.model.generate(_flatten(fitted), *args, **options),
             group_messages(messages),
@@ -199,7 +200,7 @@ class SmolGuard(Model):
         return answer
 
     def parse_tool_calls(self, message: ChatMessage) -> ChatMessage:
-        """Have the model read the calls in a text."""
+        """Let the model parse the calls in a text."""
         return self.model.parse_tool_calls(message)
 
     def _stream(self, messages: Sequence[Any], *args: Any, **options: Any) -> Iterator[Any]:
@@ -228,7 +229,7 @@ def _report(usage: Any) -> Any:
 
 def _describe(model: Model) -> dict[str, Any]:
     client = getattr(model, "client_kwargs", {})
-    url = getattr(getattr(model, "client", None), "base_url", None)  # what its client settled on
+    url = getattr(getattr(model, "client", None), "base_url", None)  # the URL that its client chose
     return {
         "model": model.model_id,
         "base_url": getattr(model, "api_base", None) or (str(url) if url else None),

@@ -1,7 +1,7 @@
-"""What a guard remembers of one session, as plain data that a framework keeps in its own state.
+"""The guard's state of one session, as plain data that a framework keeps in its own state.
 
-Compactions are kept with the texts that they left out, so that a session goes on in another process
-with the same prompt. It knows no framework.
+Compactions are kept with the texts that they left out, so that another process continues the
+session with the same prompt. It knows no framework.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ VERSION: Final = 1
 
 
 def dump_state(store: MemoryStore, mark: str) -> dict[str, Any]:
-    """Return the compactions whose scope has `mark`, in lists and dicts as JSON would have them.
+    """Return the compactions whose scope contains `mark`, in the lists and dicts of JSON.
 
-    Frameworks refuse to read other types from what they stored, named tuples among them. Of what is
-    remembered from call to call the newest goes along: it goes on from those before it.
+    Frameworks refuse to read other types, such as named tuples, from their stored state. Only the
+    newest conversation record is included, because it builds on the older ones.
     """
     checkpoints = [c.to_dict() for c in store.checkpoints.list_records() if mark in c.scope]
     newest = [c for c in store.conversations.list_records() if mark in c.scope]
@@ -41,9 +41,9 @@ def dump_state(store: MemoryStore, mark: str) -> dict[str, Any]:
 
 
 def load_state(store: MemoryStore, state: Any) -> None:
-    """Take the records of a state in, where the store has none newer.
+    """Take in the records of a state, unless the store has newer ones.
 
-    Raises StoreError for a state of another version, or one that is damaged.
+    Raises StoreError if the state has another version or is damaged.
     """
     version = state.get("version") if isinstance(state, Mapping) else None
     if version != VERSION:

@@ -1,8 +1,8 @@
 """Strands Agents: a conversation manager that guards each call of the model, and its parts.
 
-It stands in the place of the framework's own, which cuts the agent's messages: here they stay
-whole, and a middleware sends what fits. What was compacted is kept in the manager's state.
-Strands' messages are those of Bedrock's Converse, and read as such.
+It replaces the framework's own manager, which cuts the agent's messages. This one keeps them whole;
+a middleware sends what fits. It keeps its compactions in the manager's state. Strands uses the
+messages of Bedrock's Converse, and they are read as such.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ __all__ = ["ConversationGuard", "find_window", "make_counter"]
 FORM: MessageForm[Any] = MessageForm(
     lambda message: [message], lambda raws, _: raws[0], dialect=names.BEDROCK_CONVERSE
 )
-"""A message of Strands' is one of the dialect as it stands."""
+"""The identity: a Strands message already is a message of the dialect."""
 
 
 def find_window(model: str, **options: Any) -> int | None:
-    """Return a `context_window_limit=` for a model's configuration, None where nobody knows it."""
+    """Return a `context_window_limit=` for a model's configuration, or None if unknown."""
     return Adapter(FORM, model, **options).open().window
 
 
 def make_counter(model: str | None = None) -> Callable[[Sequence[Any]], int]:
-    """Return what counts messages of Strands'."""
+    """Return a function that counts Strands messages."""
     return Adapter(FORM, model).count
 
 
 class ConversationGuard(ConversationManager):
     """Keep each call of an agent's model inside its window; `options` are those of `ullage.Guard`.
 
-    One guard is for one agent. With `recall` the model gets tools that read and search what was
-    left out.
+    One guard serves one agent. With `recall` the model gets tools that read and search the text
+    that was left out.
     """
 
     def __init__(self, model: str | None = None, *, recall: bool = True, **options: Any) -> None:
@@ -56,7 +56,7 @@ class ConversationGuard(ConversationManager):
         self._recall = recall
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
-        """Ask to be told of the agent."""
+        """Register for the event that names the agent."""
         super().register_hooks(registry, **kwargs)
         registry.add_callback(AgentInitializedEvent, self._begin)
 
@@ -64,16 +64,16 @@ class ConversationGuard(ConversationManager):
         """Leave the agent's messages whole."""
 
     def reduce_context(self, agent: Any, e: Exception | None = None, **_: Any) -> None:
-        """Raise a refusal: the middleware has compacted for it before, and sent again."""
+        """Raise a refusal again: the middleware has already compacted and retried."""
         if e is not None:
             raise e
 
     def get_state(self) -> dict[str, Any]:
-        """Return what the framework's sessions keep."""
+        """Return the state that the framework's sessions keep."""
         return {**super().get_state(), "name": self._name, "state": self._state}
 
     def restore_from_session(self, state: dict[str, Any]) -> None:
-        """Go on from what a session kept."""
+        """Restore the state that a session kept."""
         super().restore_from_session(state)
         self._name, self._state = state["name"], state["state"]
 
@@ -92,7 +92,7 @@ class ConversationGuard(ConversationManager):
     async def _invoke(
         self, context: InvokeModelContext, next_fn: Callable[[InvokeModelContext], Any]
     ) -> AsyncIterator[Any]:
-        """Send what fits, once more after an overflow, and learn from what was used."""
+        """Send what fits, retry once after an overflow, and learn from the reported usage."""
         model: Any = context.model
         held, client = model.get_config(), getattr(model, "client_args", None) or {}
         self._session = session = self.adapter.open(

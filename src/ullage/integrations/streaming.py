@@ -1,7 +1,7 @@
-"""A streamed call of a guarded session: sent once more after a refusal, learned from at its end.
+"""A streamed call of a guarded session: retried after a refusal, with usage learned at its end.
 
-A refusal comes before the first event, so that nothing has been shown when a call is sent again. It
-knows no framework.
+A refusal comes before the first event, so a retry happens before anything is shown. It knows no
+framework.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ T = TypeVar("T")
 E = TypeVar("E")
 
 Report = Callable[[E], Any]
-"""What is known of a call's usage at an event, in the dialect's form; None where nothing is.
+"""The usage of a call known at an event, in the dialect's form, or None if unknown.
 
-It is asked at each event, and of the last one again when all is over.
+It is called for each event, and again for the last event when the stream has ended.
 """
 
 
@@ -30,7 +30,7 @@ def open_stream(
     *,
     report: Report[E],
 ) -> tuple[Iterator[E], Fitted[T]]:
-    """Return the events of a call, and what was sent. Raises what `GuardedSession.call` raises."""
+    """Return the events of a call, and its messages. Raises what `GuardedSession.call` raises."""
 
     def begin(fitted: Fitted[T]) -> Iterator[E]:
         events = iter(send(fitted))
@@ -94,7 +94,7 @@ async def _achain(first: Sequence[E], events: AsyncIterator[E]) -> AsyncIterator
 
 
 async def begin_stream(stream: AsyncIterable[T]) -> AsyncIterator[T]:
-    """Return a stream whose first event has come: a refusal is raised here, not later."""
+    """Return a stream whose first event has arrived, so that a refusal is raised here."""
     events = aiter(stream)
     first: list[Any] = [event async for event in _take_one(events)]
 
