@@ -110,7 +110,7 @@ class Fitted(Generic[T]):
 
     @property
     def is_new(self) -> bool:
-        """Whether this request made a compaction, so that the session's state has changed."""
+        """Tell whether this request made a compaction, so that the session's state has changed."""
         return self.view.prepared.checkpoint is not None or bool(self.view.recoveries)
 
 

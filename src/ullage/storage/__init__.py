@@ -1,7 +1,7 @@
-"""Where checkpoints, conversations, originals and logs live: memory, an SQLite file, PostgreSQL.
+"""Stores for checkpoints, conversations, originals and logs: memory, an SQLite file, PostgreSQL.
 
-`open_store` and `open_log` tell a store by its URL; one database holds both. SQLite and PostgreSQL
-are loaded when the first such store is opened, and each name here on first use.
+`open_store` and `open_log` choose the kind by the URL; one database holds a store and a log. SQLite
+and PostgreSQL are loaded when the first such store is opened, and each name here on first use.
 """
 
 from __future__ import annotations

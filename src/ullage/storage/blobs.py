@@ -1,6 +1,7 @@
-"""What files held, by the hash of it: in a folder that is its owner's alone, or in memory.
+"""Contents of files, by their hash: in a private folder, or in memory.
 
-Bounded: what was kept longest ago goes first. It knows no session and no workspace.
+The total size is limited: the oldest contents are removed first. It knows no session and no
+workspace.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ from ullage.core.errors import StoreError
 
 MONTH_S: Final = 30 * 24 * 3600.0
 LARGEST: Final = 1024 * 1024 * 1024
-"""Bytes of all contents together that are kept."""
+"""Most bytes of all contents together."""
 
 
 def hash_content(data: bytes) -> str:
-    """Return the name of a content."""
+    """Return the name of a content: its hash."""
     return blake2b(data, digest_size=20).hexdigest()
 
 
 class Blobs:
     """Contents by their hashes; `folder` None keeps them in memory, until the process ends.
 
-    What is older than `ttl_s` goes, and the oldest beyond `largest` bytes. `known` is for whoever
-    looks at files again and again: what was found, by path.
+    `purge` removes contents older than `ttl_s` seconds, and the oldest ones over `largest` bytes in
+    total. `known` is a cache for code that reads the same files again: entries by path.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Blobs:
         self._lock = threading.Lock()
 
     def keep(self, data: bytes, *, sync: bool = False) -> str:
-        """Keep a content and return its hash; with `sync` it outlives a power cut. StoreError."""
+        """Keep a content and return its hash; `sync` makes it survive a power cut. StoreError."""
         name = hash_content(data)
         with self._lock:
             if self._folder is None:
@@ -63,7 +64,7 @@ class Blobs:
         return name in self._memory if self._folder is None else self._path(name).is_file()
 
     def read(self, name: str) -> bytes | None:
-        """Return a content, None where it is gone or is not what was kept."""
+        """Return a content, or None if it is gone or has changed."""
         if self._folder is None:
             return self._memory.get(name)
         try:
@@ -73,12 +74,12 @@ class Blobs:
         return data if hash_content(data) == name else None
 
     def forget(self, name: str) -> None:
-        """Let go of a content; do nothing where it is not there."""
+        """Remove a content; do nothing if it is not there."""
         with self._lock:
             self._forget(name)
 
     def purge(self) -> int:
-        """Forget what is out of time or beyond the bound; return how many."""
+        """Remove expired contents and those over the limit; return how many."""
         with self._lock:
             held = self._list_held()
             total, gone = sum(size for _, size, _ in held), 0
@@ -108,7 +109,7 @@ class Blobs:
             self._path(name).unlink()
 
     def _path(self, name: str) -> Path:
-        assert self._folder is not None  # noqa: S101 - asked for by those that have one
+        assert self._folder is not None  # noqa: S101 - only called with a folder
         return self._folder / name[:2] / name
 
     def _write(self, folder: Path, name: str, data: bytes, *, sync: bool) -> None:
@@ -119,7 +120,7 @@ class Blobs:
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 folder.chmod(0o700)
             if path.is_file() and path.stat().st_size == len(data):
-                os.utime(path)  # kept anew: it is the last to go
+                os.utime(path)  # kept again: it is removed last
                 return
             descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "wb") as file:

@@ -1,6 +1,6 @@
-"""Records as bytes: JSON, and behind it a hash that tells whether they are what was written.
+"""Records as bytes: JSON, followed by a hash that detects damage.
 
-It knows no record.
+It knows no kind of record.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ Record = TypeVar("Record")
 
 
 class DamagedRecord(StoreError):  # noqa: N818 - named for what it is
-    """Report a record that is not what was written; the store beside it is sound."""
+    """Report a record that differs from what was written; the rest of the store is sound."""
 
 
 _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 SEAL: Final = b"\n#"
-"""Stands between JSON, which is on one line, and its hash."""
+"""Separates the JSON, which is on one line, from its hash."""
 
 
 def seal(data: Mapping[str, Any]) -> bytes:
@@ -32,10 +32,10 @@ def seal(data: Mapping[str, Any]) -> bytes:
 
 
 def read(make: Callable[[Mapping[str, Any]], Record], body: bytes, where: str, way: str) -> Record:
-    """Return what a body holds; raise DamagedRecord for one whose hash does not match.
+    """Return the record in a body; raise DamagedRecord if the hash does not match.
 
-    The error names `where` it is, and the `way` out. A record without a hash was written before
-    there was one.
+    The error names `where` the record is, and the `way` to mend it. A record without a hash is
+    accepted: older versions wrote none.
     """
     try:
         return make(json.loads(_unseal(body)))

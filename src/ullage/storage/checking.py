@@ -1,6 +1,6 @@
-"""Whether what somebody brings is a store, or a log: asked once, before it is used.
+"""Checks that a user's object is a store or a log, once, before it is used.
 
-Without this a method that lacks is met in the middle of a conversation. It calls nothing.
+A missing method would otherwise show up in the middle of a conversation. It calls no method.
 """
 
 from __future__ import annotations
@@ -34,19 +34,20 @@ PARTS: Final[Mapping[str, tuple[type, type]]] = MappingProxyType(
         "originals": (Originals, AsyncOriginals),
     }
 )
-"""The parts of a store: what each must have, and what it has besides if it can be awaited."""
+"""The parts of a store: the methods that each must have, and its async methods, which are optional.
+The parts of a store: the methods that each must have, and its async methods, which are optional."""
 
 
 def check_store(store: Store | None) -> Store | None:
     """Return an open store, or None; raise ConfigurationError for anything else.
 
-    The error names the first method that lacks, with its signature.
+    The error names the first missing method, with its signature.
     """
     return None if store is None else require_store(store)
 
 
 def require_store(store: Store) -> Store:
-    """Do as `check_store` where there must be one."""
+    """Do as `check_store`, but reject None."""
     if not any(hasattr(store, name) for name in PARTS):
         raise ConfigurationError(
             f"store takes an open store, not {store!r:.80}: open one with ullage.open_store(url)"
@@ -60,9 +61,9 @@ def require_store(store: Store) -> Store:
 
 
 def check_log(log: Log) -> Log:
-    """Return a log of events; raise ConfigurationError for what lacks one of its methods.
+    """Return a log of events; raise ConfigurationError if one of its methods is missing.
 
-    A log that has one of the `a...` methods must have them all.
+    A log that has one of the `a...` methods must have all of them.
     """
     from ullage.storage.log import AsyncEventLog, EventLog
 
@@ -89,7 +90,7 @@ def _lacking_of_store(store: Store) -> Iterator[str]:
 
 
 def _lacking(given: object, protocol: type) -> Iterator[str]:
-    """Yield the methods of a protocol that an object lacks, each with its signature."""
+    """Yield the methods of a protocol that an object does not have, each with its signature."""
     for name in _methods(protocol):
         if not callable(getattr(given, name, None)):
             yield f"{name}{_signature(protocol, name)}"

@@ -1,9 +1,10 @@
-"""One SQLite file, opened so that what was acknowledged survives: WAL, FULL, private, versioned.
+"""One SQLite file that keeps every acknowledged write: WAL, FULL, private, versioned.
 
-It knows tables and versions, and nothing of what is kept in them. One connection writes, under one
-lock: threads take turns, and can share a transaction with those that wait; other processes wait for
-the file, up to `wait_s`. While that one is held up, another reads. A connection must not be carried
-across a fork (sqlite.org, "How To Corrupt"): it is closed before, and each side opens one.
+It knows tables and versions, but not the contents. One connection writes, under one lock. Threads
+take turns, or share a transaction with other waiting threads. Other processes wait for the file for
+up to `wait_s`. While the writing connection is busy, a second one reads. A connection must not be
+carried across a fork (sqlite.org, "How To Corrupt"): it is closed before the fork, and each side
+opens its own.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ullage.core.errors import StoreAway, StoreError
 from ullage.storage import faults
 
 APPLICATION: Final = 0x756C6C67
-"""`ullg`, in the header of each of our files: what has another number there is not ours."""
+"""`ullg`, in the header of each of our files; a file with another number is not ours."""
 
 MIGRATIONS: Final[Sequence[str]] = (
     """
@@ -110,13 +111,13 @@ MIGRATIONS: Final[Sequence[str]] = (
 """The step to each schema version from the one before; `turn` is the order of use."""
 
 _FIRST: Final = re.compile(r"CREATE TABLE (\w+)")
-"""The table by which a file is told from the others of ours."""
+"""The table that tells one kind of our files from another."""
 
 WAIT_S: Final = 5.0
 PAUSE_S: Final = 0.02
 
 PIECE: Final = 2**16
-"""Bytes that are read or written at once: SQLite's own layer takes less than 128 KiB."""
+"""Bytes per read or write: SQLite's own layer takes less than 128 KiB."""
 
 Rows = list[tuple[Any, ...]]
 Bindings = Sequence[Any] | dict[str, Any]
@@ -125,11 +126,11 @@ T = TypeVar("T")
 
 
 class NotText(StoreError):  # noqa: N818 - named for what was found
-    """Report bytes that are no text in a column of text."""
+    """Report bytes in a text column that are not text."""
 
 
 class _Step(Generic[T]):
-    """A step of one thread, done by it or by another, and what it came to."""
+    """A step of one thread, done by that thread or another, and its result."""
 
     def __init__(self, step: Callable[[apsw.Connection], T]) -> None:
         self._step = step
@@ -138,25 +139,25 @@ class _Step(Generic[T]):
         self.settled = False
 
     def run(self, connection: apsw.Connection) -> None:
-        """Do it; what is refused before anything was written is its own affair."""
+        """Run the step; a StoreError raised before any write concerns only this step."""
         try:
             self._value.append(self._step(connection))
         except StoreError as error:
             self._error = error
 
     def fail(self, error: StoreError) -> None:
-        """Say that nothing was kept, unless it was refused for reasons of its own."""
+        """Record that nothing was kept, unless the step has its own error."""
         self._error = self._error or error
 
     def result(self) -> T:
-        """Return what the step did, or raise what kept it from being done."""
+        """Return the result of the step, or raise its error."""
         if self._error is not None:
             raise self._error
         return self._value[0]
 
 
 class Database:
-    """A file of ours; `wait_s` is how long a lock of another program is waited for."""
+    """An SQLite file of ullage; `wait_s` is how long to wait for another program's lock."""
 
     def __init__(
         self,
@@ -184,15 +185,15 @@ class Database:
             pass
 
     def rows(self, sql: str, bindings: Bindings = ()) -> Rows:
-        """Return what a statement yields."""
+        """Return the rows of a statement."""
         with self._using() as connection:
             return list(connection.execute(sql, bindings))
 
     def read(self, sql: str, bindings: Bindings = ()) -> Rows:
-        """Return what a statement that only reads yields; it waits for no writer.
+        """Return the rows of a statement that only reads; it waits for no writer.
 
-        Where a thread holds the connection, which may wait for another program, one that cannot
-        write is asked: it sees what is committed.
+        If a thread holds the connection, which may be waiting for another program, a read-only
+        connection answers. It sees committed data.
         """
         if self._lock.acquire(blocking=False):
             try:
@@ -211,15 +212,15 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[apsw.Connection]:
-        """Hold the one writer's place; all is kept at the end, or nothing after an error."""
+        """Hold the only write connection; commit at the end, or roll back after an error."""
         with self._using() as connection, _transaction(connection):
             yield connection
 
     def together(self, step: Callable[[apsw.Connection], T]) -> T:
-        """Do a step in one transaction, and one sync, with those of threads that wait meanwhile.
+        """Do a step in one transaction, with one sync, together with the steps of waiting threads.
 
-        A step raises StoreError before it has written anything, if at all: then the others are
-        kept. Any other error ends the transaction for all that share it.
+        A step raises StoreError only before it has written anything; then the other steps are kept.
+        Any other error ends the transaction for all steps in it.
         """
         mine = _Step(step)
         with self._gate:
@@ -227,7 +228,7 @@ class Database:
             try:
                 while self._settling and not mine.settled:
                     self._gate.wait()
-            except BaseException:  # whoever waited was interrupted: it is not to happen later
+            except BaseException:  # the waiting thread was interrupted: its step must not run later
                 self._waiting = [step for step in self._waiting if step is not mine]
                 raise
             if mine.settled:
@@ -242,7 +243,7 @@ class Database:
         return mine.result()
 
     def _settle(self, steps: Sequence[_Step[Any]]) -> None:
-        """Do what waits, in the order that it came."""
+        """Do the waiting steps in the order in which they came."""
         error = StoreError(f"{self.path}: the writer was interrupted, nothing was kept")
         kept = False
         try:
@@ -259,10 +260,10 @@ class Database:
                 step.settled = True
 
     def scrub(self) -> str:
-        """Leave nothing of what was deleted in the files; return what may still hold it, or "".
+        """Erase deleted data from the files; return where some may still be, or "".
 
-        Deleted rows are overwritten at once (`secure_delete`). Left are words of an index that no
-        merge took away yet, and pages of the WAL, which is emptied where nobody reads it.
+        Deleted rows are overwritten at once (`secure_delete`). The rest is words in an index that
+        no merge removed yet, and pages of the WAL, which is emptied if nobody reads it.
         """
         with self.writing() as connection:
             connection.execute("INSERT INTO passage_terms (passage_terms) VALUES ('optimize')")
@@ -273,7 +274,7 @@ class Database:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed for good."""
+        """Tell whether it was closed for good."""
         return self._ended
 
     def close(self) -> None:
@@ -291,10 +292,10 @@ class Database:
 
     @contextmanager
     def _lend_connection(self) -> Iterator[apsw.Connection]:
-        """Lend the connection; an error of SQLite comes out as ours, with the file's name.
+        """Lend the connection; raise SQLite's errors as ours, with the file's name.
 
-        After an error of the file the connection is given up: what SQLite holds in memory then is
-        not to be trusted, and what is on disk is read anew.
+        After an error of the file, the connection is closed: its state in memory can no longer be
+        trusted. The next use reads the disk again.
         """
         with self._telling():
             try:
@@ -309,7 +310,7 @@ class Database:
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
-        """Say what an error of SQLite means, with the file's name."""
+        """Explain an error of SQLite, with the file's name."""
         if self._ended:
             raise StoreError(f"the store of {self.path} was closed: open it again")
         try:
@@ -327,19 +328,19 @@ class Database:
     def _drop(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            if self._doubtful:  # a WAL that may lack something must not be carried over
+            if self._doubtful:  # a WAL that may be incomplete must not be checkpointed
                 connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-            with suppress(apsw.Error):  # it is given up; what is committed is in the WAL
+            with suppress(apsw.Error):  # it is given up; committed data is in the WAL
                 connection.close(force=True)
 
     def _drop_reader(self) -> None:
-        """Close the connection that reads: first, so that the other one leaves the file whole."""
+        """Close the reading connection first, so that the other one leaves the file whole."""
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.close(force=True)
 
     def _open_to_read(self) -> apsw.Connection:
-        """Open a file that was brought to this version before; nothing can be written."""
+        """Open a file of this schema version for reading only."""
         if not os.access(self.path.parent, os.W_OK):
             return self._open_unwritable()
         connection = apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READONLY)
@@ -348,7 +349,7 @@ class Database:
         return connection
 
     def _open_connection(self) -> apsw.Connection:
-        """Open the file, made private before SQLite sees it, and bring it to this version."""
+        """Open the file, make it private before SQLite sees it, and migrate it to this version."""
         if self._create:
             _private(self.path)
         elif not self.path.is_file():
@@ -373,10 +374,10 @@ class Database:
         return connection
 
     def _open_unwritable(self) -> apsw.Connection:
-        """Open a file of this version in a folder where nothing can be written: it can be read.
+        """Open a file of this version, for reading only, in a folder without write permission.
 
-        SQLite takes such a file for one that nobody changes (sqlite.org, "Read-Only Databases" in
-        WAL), unless its -wal and -shm, which it then reads, lie beside it.
+        SQLite treats such a file as one that nobody changes (sqlite.org, "Read-Only Databases" in
+        WAL). If its -wal and -shm files are present, SQLite reads them.
         """
         log = self.path.with_name(f"{self.path.name}-wal")
         whole = not log.exists() or not log.stat().st_size
@@ -401,7 +402,7 @@ class Database:
 
     def _recognise(self, connection: apsw.Connection) -> None:
         """Refuse another program's file and one of a newer version, before anything is written."""
-        with _transaction(connection, "BEGIN"):  # one moment: another process may be making it
+        with _transaction(connection, "BEGIN"):  # one snapshot: another process may be creating it
             mark, version = _one(connection, "PRAGMA application_id"), self._version(connection)
             tables = _one(connection, "SELECT count(*) FROM sqlite_schema")
             first = _FIRST.findall(self._migrations[0])[:1]
@@ -443,7 +444,7 @@ class Database:
         self._drop()
 
     def after_fork(self) -> None:
-        """Go on, in the parent and in the child; the next use opens the file."""
+        """Continue, in the parent and in the child; the next use opens the file."""
         self._reading.release()
         self._lock.release()
 
@@ -479,11 +480,11 @@ def _write_ahead(connection: apsw.Connection, path: Path) -> None:
 
 
 def _rewrite(connection: apsw.Connection, path: Path) -> None:
-    """Write and sync what the WAL holds once more, where nobody else can write to it.
+    """Write and sync the contents of the WAL again, while nobody else can write to it.
 
-    After a sync that failed, a system may hold for clean what never reached the disk (Rebello et
-    al., "Can Applications Recover from fsync Failures?", 2020): what came behind it would be lost
-    with it, and the file, if pages of it were carried over, be damaged.
+    After a failed sync, a system may treat pages as clean that never reached the disk (Rebello et
+    al., "Can Applications Recover from fsync Failures?", 2020). Then later writes would be lost
+    with them, and a checkpoint of such pages would damage the file.
     """
     wal = path.with_name(f"{path.name}-wal")
     with _transaction(connection):
@@ -499,7 +500,7 @@ def _rewrite(connection: apsw.Connection, path: Path) -> None:
 
 
 def _retry_locked(step: Callable[[], None], wait_s: float) -> None:
-    """Repeat a step that meets a lock: SQLite does not wait by itself when the journal changes."""
+    """Repeat a step that meets a lock, as SQLite does not wait when the journal mode changes."""
     until = time.monotonic() + wait_s
     while True:
         try:
@@ -511,9 +512,10 @@ def _retry_locked(step: Callable[[], None], wait_s: float) -> None:
 
 
 def _private(path: Path) -> None:
-    """Make the file 0600, and folders that are missing 0700, whatever the umask.
+    """Make the file 0600, and missing folders 0700, regardless of the umask.
 
-    SQLite gives its -wal and -shm the permissions of the file. Raises StoreError naming the path.
+    SQLite gives its -wal and -shm files the permissions of the file. Raises StoreError that names
+    the path.
     """
     try:
         for folder in reversed((path.parent, *path.parent.parents)):
@@ -532,9 +534,9 @@ def _private(path: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Have a folder keep what was made in it, where that can be asked for.
+    """Sync a folder, so that it keeps its new entries, if the system can.
 
-    What SQLite makes it has kept itself: only folders are left to us.
+    SQLite syncs the folder of its own files; only new folders need this.
     """
     if os.name != "posix" or not os.access(folder, os.R_OK):
         return
@@ -546,7 +548,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _tighten_mode(path: Path) -> None:
-    """Take a file of ours from everybody else, where it is ours to take."""
+    """Remove the access of other users to a file of ours."""
     try:
         if path.stat().st_mode & 0o077:
             path.chmod(0o600)
@@ -560,7 +562,7 @@ def _tighten_mode(path: Path) -> None:
 
 
 def _close_at_fork(database: Database) -> None:
-    """Have a database closed before this process forks, as long as it lives."""
+    """Close a database before each fork of this process, while the database exists."""
     if not hasattr(os, "register_at_fork"):
         return
     seen = weakref.ref(database)

@@ -1,4 +1,4 @@
-"""SQLite's errors as ours: what happened to which file, and what to do. It decides no retry."""
+"""SQLite's errors as ours: what happened to which file, and the remedy. It decides no retry."""
 
 from __future__ import annotations
 
@@ -37,14 +37,15 @@ ADVICE: Final[Sequence[tuple[tuple[type[apsw.Error], ...], str]]] = (
     ),
     ((apsw.IOError,), "could not be read or written by the operating system: check the disk"),
 )
-"""What each error means for the file (sqlite.org, Result and Error Codes), most precise first."""
+"""The meaning of each error for the file (sqlite.org, Result and Error Codes), most precise first.
+The meaning of each error for the file (sqlite.org, Result and Error Codes), most precise first."""
 
 PASSING: Final = (apsw.FullError, apsw.CantOpenError, apsw.IOError)
-"""What may be over in a moment: no room, a folder that is away, a disk that failed."""
+"""Errors that may pass: no room, a missing folder, a disk error."""
 
 
 def translate_error(error: apsw.Error, path: Path, waited_s: float) -> StoreError:
-    """Return what an error of SQLite means, naming the file."""
+    """Return the error that explains an SQLite error and names the file."""
     if isinstance(error, apsw.BusyError | apsw.LockedError):
         return BusyWriter(
             f"{path} was locked by another program for {waited_s:g} s: end the program that holds "
@@ -60,7 +61,7 @@ def translate_error(error: apsw.Error, path: Path, waited_s: float) -> StoreErro
 
 
 def newer(path: Path, version: int, known: int) -> StoreError:
-    """Return the refusal of a file that a later ullage wrote."""
+    """Return the error for a file that a newer ullage wrote."""
     return StoreError(
         f"{path} has schema version {version}, and this ullage reads up to {known}: upgrade "
         "ullage, or give another path for a new store"
@@ -68,12 +69,12 @@ def newer(path: Path, version: int, known: int) -> StoreError:
 
 
 def foreign(path: Path) -> StoreError:
-    """Return the refusal of an SQLite file that is another program's."""
+    """Return the error for another program's SQLite file."""
     return StoreError(f"{path} is another program's SQLite file: give another path for the store")
 
 
 def other_kind(path: Path, table: str) -> StoreError:
-    """Return the refusal of a file of ours that is of another kind."""
+    """Return the error for an ullage file of another kind."""
     return StoreError(
         f"{path} is another kind of ullage file, without the table {table}: sessions and guard "
         "state are in one file, the queue is in another (FILE.jobs)"
@@ -81,7 +82,7 @@ def other_kind(path: Path, table: str) -> StoreError:
 
 
 def missing(path: Path) -> StoreError:
-    """Return what is said of a store that was to be read and is not there."""
+    """Return the error for a store that should be read and does not exist."""
     return StoreError(
         f"there is no store at {path}: the first session or guard that keeps one begins it; check "
         "the path if one should be there (--store, or the setting `store`)"

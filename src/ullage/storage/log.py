@@ -1,7 +1,8 @@
-"""What a log of events is: sessions, appends that are fenced, leases; and the rules of them all.
+"""The protocol of an event log (sessions, fenced appends, leases), and the rules of all logs.
 
-Clocks decide only who may try to become the writer of a session; its epoch decides who may write.
-Every log keeps to the same rules; the tests run the same operations on all. It knows no store.
+Clocks only decide when another process may try to become the writer of a session. The epoch decides
+which writer may write. Every log follows the same rules; the tests run the same operations on all.
+It knows no store.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from ullage.core.errors import BusyWriter, CorruptLog, Fenced, StoreError, Unkno
 from ullage.core.session.log.event import Draft, Event, make_event
 
 LEASE_S: Final = 30.0
-"""A writer that gave no sign for so long may be taken for gone."""
+"""Seconds of silence after which a writer counts as gone."""
 
 LONGEST_NAME: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A process that writes: `place` is the boot and the process namespace that `pid` counts in.
+    """A process that writes: `place` is the boot and the process namespace of its `pid`.
 
-    `started` tells two processes of one number apart. Empty ones mean that the system does not
-    say; then only the clock ends a lease.
+    `started` distinguishes two processes with the same number. Empty values mean that the system
+    does not provide them; then only the clock ends a lease.
     """
 
     name: str
@@ -51,10 +52,10 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to write to a session: the one of the highest epoch holds, until it is released.
+    """The right to write to a session: the lease of the highest epoch holds, until it is released.
 
-    `seen` is the last sign of its owner, in Unix seconds. Kept after its end: the record of who
-    wrote, and of take-overs (`taken` is the reason).
+    `seen` is the owner's last heartbeat, in Unix seconds. Leases are kept after their end, as the
+    record of writers and take-overs (`taken` is the reason).
     """
 
     session: str
@@ -68,7 +69,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """How far a session is: the seq and id of its last event (0 and "" before the first)."""
+    """The end of a session: the seq and id of its last event (0 and "" before the first)."""
 
     session: str
     created: float
@@ -78,22 +79,22 @@ class Head:
 
 
 Stamped = tuple[int, Event]
-"""An event and the epoch it was written in; 0 where it was brought in from elsewhere."""
+"""An event and the epoch it was written in; the epoch is 0 for an imported event."""
 
 
 class EventLog(Protocol):
     """The events of sessions. Safe to share between threads.
 
-    Every method on a session raises StoreError where there is none of that name.
+    Every method that takes a session raises StoreError if no session has that name.
     """
 
     @property
     def url(self) -> str:
-        """What opens it."""
+        """The URL that opens it."""
         ...
 
     def create(self, session: str, now: float) -> Head:
-        """Begin a session; raises StoreError where its name is taken or cannot be one."""
+        """Begin a session; raises StoreError if the name is taken or invalid."""
         ...
 
     def sessions(self) -> list[Head]:
@@ -101,81 +102,81 @@ class EventLog(Protocol):
         ...
 
     def head(self, session: str) -> Head:
-        """Return how far a session is."""
+        """Return the end of a session."""
         ...
 
     def append(
         self, session: str, epoch: int, expected_head: int, drafts: Sequence[Draft], now: float
     ) -> list[Event]:
-        """Record events in one piece behind event `expected_head`, on disk when they return.
+        """Record events as one unit after event `expected_head`, on disk when this returns.
 
-        Raises Fenced where `epoch` does not hold the lease or the log went on; then, as after any
-        other StoreError, no seq is used. Only where the connection to a server was lost nobody
-        knows: read the head anew.
+        Raises Fenced if `epoch` does not hold the lease or the log has moved on. Then, as after any
+        other StoreError, no seq is used. The exception is a lost connection to a server: the
+        outcome is unknown, so read the head again.
         """
         ...
 
     def restore(self, events: Sequence[Event], now: float) -> Head:
-        """Bring in a whole session as it is, under its own name, which must not be taken."""
+        """Import a whole session unchanged, under its own name, which must be free."""
         ...
 
     def read(self, session: str, after: int = 0, upto: int | None = None) -> list[Event]:
         """Return the events with `after` < seq <= `upto`, each checked against the one before.
 
-        Raises CorruptLog, naming the event, where one lacks or is not what was written.
+        Raises CorruptLog, which names the event, if one is missing or damaged.
         """
         ...
 
     def read_stamped(self, session: str) -> list[Stamped]:
-        """Return what is there of a session with its epochs, unchecked: for `faults_of`."""
+        """Return the stored events of a session with their epochs, unchecked: for `faults_of`."""
         ...
 
     def acquire(self, session: str, owner: Owner, now: float, *, take_over: bool = False) -> Lease:
         """Become the writer, with a new epoch.
 
-        Raises BusyWriter while the writer before neither released its lease, nor is dead on this
-        host, nor let it expire. With `take_over` it is not waited for: what it writes then is
-        refused.
+        Raises BusyWriter unless the previous writer released its lease, is dead on this host, or
+        let the lease expire. With `take_over` it does not wait for that writer, whose later writes
+        are refused.
         """
         ...
 
     def heartbeat(self, session: str, epoch: int, now: float) -> Lease:
-        """Give a sign of life; raises Fenced where the lease is another's by now."""
+        """Renew the lease; raises Fenced if another writer holds it."""
         ...
 
     def release(self, session: str, epoch: int, now: float) -> None:
-        """Give the lease back; a second time, or after a take-over, nothing happens."""
+        """Release the lease; do nothing the second time, or after a take-over."""
         ...
 
     def leases(self, session: str) -> list[Lease]:
-        """Return all leases there were, by epoch."""
+        """Return all leases of a session, past and present, by epoch."""
         ...
 
     def rewrite(self, session: str, epoch: int, events: Sequence[Event]) -> None:
-        """Put a whole session in the place of what is recorded of it, and nothing of that is left.
+        """Replace all recorded events of a session, and leave nothing of the old ones.
 
-        What was indexed of it for searches goes, too. Raises Fenced where `epoch` does not hold
+        This also removes the search index of the old events. Raises Fenced if `epoch` does not hold
         the lease.
         """
         ...
 
     def scrub(self) -> str:
-        """Overwrite what was deleted, as far as the store can; return what may still hold it.
+        """Overwrite deleted data as far as the store can; return where some may still be.
 
-        "" says that the files of the store hold it no more.
+        "" means that the store's files hold none of it.
         """
         ...
 
     def close(self) -> None:
-        """Let go of files; what is kept in memory is forgotten."""
+        """Close files; a log in memory is forgotten."""
         ...
 
 
 class AsyncEventLog(Protocol):
     """The events of sessions, for an event loop: each method does as the one without its `a`.
 
-    A log that has these beside the blocking ones is awaited; any other is driven in threads, see
-    `threaded`.
+    A log that has these in addition to the blocking methods is awaited. Any other log is driven in
+    threads, see `threaded`.
     """
 
     async def acreate(self, session: str, now: float) -> Head:
@@ -231,7 +232,7 @@ class AsyncEventLog(Protocol):
 
 
 def check_name(session: str) -> str:
-    """Return the name of a session; raises StoreError for what cannot be one."""
+    """Return the name of a session; raises StoreError for an invalid name."""
     if not session.strip() or len(session) > LONGEST_NAME or not session.isprintable():
         raise StoreError(
             f"{session!r:.60} cannot name a session: expected 1 to {LONGEST_NAME} printable "
@@ -241,19 +242,20 @@ def check_name(session: str) -> str:
 
 
 def absent(session: str) -> UnknownSession:
-    """Return what is said of a session that is not there."""
+    """Return the error for an unknown session."""
     return UnknownSession(f"there is no session {session!r:.60} in this log: check its name")
 
 
 def make_taken_error(session: str) -> StoreError:
-    """Return what is said of a name that a session has."""
+    """Return the error for a session name that is taken."""
     return StoreError(f"there is a session {session!r} in this log: give another name")
 
 
 class LeaseTerms(NamedTuple):
-    """On what a lease is given: the clock, and the longest silence of a writer, in seconds.
+    """The terms of a lease: the clock, and the longest silence of a writer, in seconds.
 
-    `local` says that only this machine writes to the log; `take_over` that nobody is waited for.
+    `local` means that only this machine writes to the log; `take_over` means not to wait for the
+    holder.
     """
 
     now: float
@@ -263,7 +265,7 @@ class LeaseTerms(NamedTuple):
 
 
 def grant_lease(head: Head, held: Lease | None, owner: Owner, terms: LeaseTerms) -> Lease:
-    """Return the lease that an owner gets; raises BusyWriter while another's holds."""
+    """Return the lease for an owner; raises BusyWriter while another writer holds one."""
     reason = ""
     if held is not None and held.released is None:
         reason = find_end(held, terms)
@@ -279,10 +281,10 @@ def grant_lease(head: Head, held: Lease | None, owner: Owner, terms: LeaseTerms)
 
 
 def find_end(held: Lease, terms: LeaseTerms) -> str:
-    """Return why a lease holds no more, "" where it does.
+    """Return why a lease no longer holds, or "" if it holds.
 
-    A last sign that lies in the future was given before the clock went back. It says nothing of
-    how long ago that was; the writer's own process does, where it can be seen.
+    A last heartbeat in the future was given before the clock was set back. It does not show how
+    long ago that was. If the writer's process is visible from here, the process itself shows it.
     """
     who = f"the writer before, {held.owner},"
     silence = terms.now - held.seen
@@ -300,7 +302,7 @@ def find_end(held: Lease, terms: LeaseTerms) -> str:
 
 
 def holding(session: str, held: Lease | None, epoch: int) -> Lease:
-    """Return the lease that holds, if it is this epoch's; raises Fenced otherwise."""
+    """Return the current lease if it has this epoch; raises Fenced otherwise."""
     if held is None or held.epoch != epoch:
         now = "nobody" if held is None else f"{held.owner.name} in epoch {held.epoch}"
         raise Fenced(
@@ -315,7 +317,7 @@ def holding(session: str, held: Lease | None, epoch: int) -> Lease:
 
 
 def stamp(head: Head, expected: int, drafts: Sequence[Draft], now: float) -> list[Event]:
-    """Return the events that drafts become behind the head; raises Fenced where it moved."""
+    """Return the drafts as events after the head; raises Fenced if the head has moved."""
     if head.seq != expected:
         raise Fenced(
             f"session {head.session} stands at event {head.seq}, not {expected}: read it anew; "
@@ -330,10 +332,11 @@ def stamp(head: Head, expected: int, drafts: Sequence[Draft], now: float) -> lis
 
 
 def check_chain(head: Head, found: list[Event], after: int, until: int) -> list[Event]:
-    """Return the events behind `after` in a chain with the one before; raise CorruptLog otherwise.
+    """Return the events after `after`, checked as one chain; raise CorruptLog if it is broken.
 
-    `found` is what is stored from event `after` on, which gives the id that the next one builds
-    on. What was changed, removed or put in between is named by its number: it is never returned.
+    `found` is the stored events from event `after` on; that event gives the id that the next one
+    builds on. The error names the event that was changed, removed or inserted; it is never
+    returned.
     """
     events = [event for event in found if event.seq > after]
     least = min(head.seq, until)
@@ -366,7 +369,7 @@ def _make_damage_error(session: str, seq: int) -> CorruptLog:
 
 
 def _ways_out(session: str, seq: int) -> str:
-    """Return what a person can do about a session that is whole only up to the event before."""
+    """Return the user's options for a session that is sound only up to the event before."""
     ways = f"nothing of it was used. `ullage verify {session}` lists what is wrong; "
     if seq > 1:
         ways += (
@@ -377,7 +380,7 @@ def _ways_out(session: str, seq: int) -> str:
 
 
 def restorable(events: Sequence[Event]) -> str:
-    """Return the session that events make up; raises CorruptLog where they are no whole one."""
+    """Return the name of the session; raises CorruptLog if the events are no whole session."""
     if not events:
         raise CorruptLog("there are no events to bring in: expected those of one session")
     for fault in faults_of((0, event) for event in events):
@@ -386,7 +389,7 @@ def restorable(events: Sequence[Event]) -> str:
 
 
 def faults_of(stamped: Iterable[Stamped], head: Head | None = None) -> Iterator[str]:
-    """Yield what contradicts the promise: gapless from 1, one chain of ids, epochs not falling."""
+    """Yield each violation of the rules: no gaps from 1, one chain of ids, rising epochs."""
     seq, before, epoch, session = 0, "", 0, None if head is None else head.session
     for stamped_epoch, event in stamped:
         session = event.session_id if session is None else session
@@ -405,9 +408,9 @@ def faults_of(stamped: Iterable[Stamped], head: Head | None = None) -> Iterator[
 
 
 def verify(log: EventLog, session: str) -> list[str]:
-    """Return what is wrong with a session of a log; nothing is what there should be.
+    """Return the faults of a session of a log; an empty list if it is sound.
 
-    The head is read first: what is written meanwhile is left for the next time.
+    The head is read first; events written after that are not checked.
     """
     head = log.head(session)
     there = (stamped for stamped in log.read_stamped(session) if stamped[1].seq <= head.seq)
@@ -425,12 +428,12 @@ def _is_of_another_boot(owner: Owner) -> bool:
 
 
 def _is_seen(owner: Owner) -> bool:
-    """Tell whether an owner's process could be seen from here, if it ran."""
+    """Tell whether an owner's process would be visible from here if it ran."""
     return bool(owner.place and owner.started) and owner.place == _place()
 
 
 def dead(owner: Owner) -> bool:
-    """Tell whether an owner is known to be dead: of this boot, and its process ended."""
+    """Tell whether an owner is known to be dead: same boot, and its process has ended."""
     if not _is_seen(owner):
         return False
     try:
@@ -444,7 +447,7 @@ def dead(owner: Owner) -> bool:
 
 
 def _place() -> str:
-    """Return this boot and process namespace, or nothing where the system does not say."""
+    """Return this boot and process namespace, or "" if the system does not provide them."""
     try:
         boot = (PROC / "sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {(PROC / 'self/ns/pid').readlink()}"
@@ -453,10 +456,10 @@ def _place() -> str:
 
 
 def _read_start_time(pid: int) -> str:
-    """Return when a process began, in ticks since the boot; `dead` for one that only has a number.
+    """Return a process's start time in ticks since boot, or `dead` for a zombie.
 
-    Fields 3 and 22 of proc_pid_stat(5); the second, its name, may hold anything but ends with the
-    last parenthesis.
+    Fields 3 and 22 of proc_pid_stat(5). Field 2, the name, may hold any character, but ends with
+    the last parenthesis.
     """
     try:
         fields = (PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()

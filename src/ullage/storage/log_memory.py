@@ -17,7 +17,7 @@ from ullage.storage.threaded import AT_ONCE
 
 
 class MemoryLog(Unpicklable):
-    """The events of sessions in memory; `lease_s` is how long a silent writer is waited for."""
+    """The events of sessions in memory; `lease_s` is how long a silent writer keeps its lease."""
 
     instead = "take one that outlives it, ullage.open_log('sqlite:FILE'), and open it there too"
 
@@ -33,7 +33,7 @@ class MemoryLog(Unpicklable):
         self.passages = MemoryIndex()
 
     def create(self, session: str, now: float) -> Head:
-        """Begin a session; raises StoreError where its name is taken or cannot be one."""
+        """Begin a session; raises StoreError if the name is taken or invalid."""
         with self._lock:
             return self._begin_session(Head(log.check_name(session), now), [])
 
@@ -43,14 +43,14 @@ class MemoryLog(Unpicklable):
             return list(self._heads.values())
 
     def head(self, session: str) -> Head:
-        """Return how far a session is."""
+        """Return the end of a session."""
         with self._lock:
             return self._head(session)
 
     def append(
         self, session: str, epoch: int, expected_head: int, drafts: Sequence[Draft], now: float
     ) -> list[Event]:
-        """Record events in one piece behind event `expected_head`."""
+        """Record events as one unit after event `expected_head`."""
         with self._lock:
             head = self._head(session)
             log.holding(session, self._find_lease(session), epoch)
@@ -62,7 +62,7 @@ class MemoryLog(Unpicklable):
             return events
 
     def restore(self, events: Sequence[Event], now: float) -> Head:
-        """Bring in a whole session as it is, under its own name, which must not be taken."""
+        """Import a whole session unchanged, under its own name, which must be free."""
         session = log.restorable(events)
         with self._lock:
             head = Head(session, now, events[-1].seq, events[-1].id)
@@ -77,13 +77,13 @@ class MemoryLog(Unpicklable):
             return log.check_chain(head, found, after, until)
 
     def read_stamped(self, session: str) -> list[Stamped]:
-        """Return what is there of a session with its epochs."""
+        """Return the stored events of a session with their epochs."""
         with self._lock:
             self._head(session)
             return list(self._events[session])
 
     def acquire(self, session: str, owner: Owner, now: float, *, take_over: bool = False) -> Lease:
-        """Become the writer, with a new epoch; raises BusyWriter while another's lease holds."""
+        """Become the writer, with a new epoch; raises BusyWriter while another lease holds."""
         with self._lock:
             head = self._head(session)
             terms = log.LeaseTerms(now, self.lease_s, local=True, take_over=take_over)
@@ -92,7 +92,7 @@ class MemoryLog(Unpicklable):
             return lease
 
     def heartbeat(self, session: str, epoch: int, now: float) -> Lease:
-        """Give a sign of life; raises Fenced where the lease is another's by now."""
+        """Renew the lease; raises Fenced if another writer holds it."""
         with self._lock:
             self._head(session)
             held = log.holding(session, self._find_lease(session), epoch)
@@ -100,7 +100,7 @@ class MemoryLog(Unpicklable):
             return beaten
 
     def release(self, session: str, epoch: int, now: float) -> None:
-        """Give the lease back; a second time, or after a take-over, nothing happens."""
+        """Release the lease; do nothing the second time, or after a take-over."""
         with self._lock:
             self._head(session)
             held = self._find_lease(session)
@@ -108,13 +108,13 @@ class MemoryLog(Unpicklable):
                 self._leases[session][-1] = replace(held, released=now)
 
     def leases(self, session: str) -> list[Lease]:
-        """Return all leases there were, by epoch."""
+        """Return all leases of a session, past and present, by epoch."""
         with self._lock:
             self._head(session)
             return list(self._leases[session])
 
     def rewrite(self, session: str, epoch: int, events: Sequence[Event]) -> None:
-        """Put a whole session in the place of what is recorded of it."""
+        """Replace all recorded events of a session."""
         with self._lock:
             head = self._head(session)
             log.holding(session, self._find_lease(session), epoch)
@@ -124,12 +124,12 @@ class MemoryLog(Unpicklable):
             self.passages.forget_session(session, last.seq)
 
     def survey(self, *, sized: bool) -> list[SessionExtent]:
-        """Return all sessions, oldest first; with `sized` all data is looked at."""
+        """Return all sessions, oldest first; with `sized` it measures all data."""
         with self._lock:
             return [self._measure(head, sized=sized) for head in self._heads.values()]
 
     def remove(self, session: str, epoch: int, most: int = BATCH) -> bool:
-        """Take up to `most` of the last events out of a session; return whether it is gone."""
+        """Remove up to `most` of the last events of a session; return whether it is gone."""
         with self._lock:
             head = self._head(session)
             log.holding(session, self._find_lease(session), epoch)
@@ -152,7 +152,7 @@ class MemoryLog(Unpicklable):
         return SessionExtent(head.session, head.created, last, head.seq, size)
 
     def scrub(self) -> str:
-        """Do nothing: what was taken out of memory is gone."""
+        """Do nothing: data removed from memory is gone."""
         return ""
 
     def close(self) -> None:

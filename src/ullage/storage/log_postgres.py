@@ -1,8 +1,9 @@
 """A log of events in PostgreSQL, shared by processes on any number of hosts.
 
-An append is one statement: it takes the place of the head only if the head and the writer are still
-what the appender knows, and brings its events with it. Leases go by the database's clock, since
-hosts differ; whose process is dead is known on its own host only. Of data it knows the text only.
+An append is one statement: it moves the head only if the head and the writer are still the ones
+that the appender knows, and it inserts the events with it. Leases use the database's clock, because
+the clocks of hosts differ. A dead process is only detected on its own host. Of data it knows the
+text only.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ READ_BORN: Final = """
     WHERE session_id = %s AND seq >= %s AND seq <= %s
     AND born = (SELECT born FROM ullage.sessions WHERE session_id = %s) ORDER BY seq
 """
-"""The same of a log in partitions: one of them is looked into."""
+"""The same for a partitioned log: it reads only one partition."""
 
 STAMPED: Final = """
     SELECT epoch, session_id, seq, ts, type, v, id, data FROM ullage.events
@@ -78,7 +79,8 @@ APPEND: Final = """
                          %s::text[], %s::text[]) AS new
     RETURNING seq
 """
-"""Every condition is on the one row that a take-over changes too: of two, the second sees it."""
+"""Every condition is on the one row that a take-over changes too: the second of two writers sees
+it."""
 
 BRING: Final = """
     INSERT INTO ullage.events (session_id, epoch, born, seq, ts, type, v, id, data)
@@ -101,7 +103,7 @@ BEAT: Final = """
     FROM seat WHERE session_id = %s AND epoch = seat.writer
     RETURNING session_id, epoch, owner, acquired, seen, released, taken
 """
-"""One statement: a writer that is suspended within a sign of life leaves no lock behind."""
+"""One statement: a writer that is suspended during a heartbeat leaves no lock."""
 
 RELEASE: Final = """
     UPDATE ullage.leases SET released = extract(epoch FROM clock_timestamp())
@@ -120,7 +122,7 @@ REACHED: Final = """
     INSERT INTO ullage.reached AS one (session, upto) VALUES (%s, %s)
     ON CONFLICT (session) DO UPDATE SET upto = greatest(one.upto, excluded.upto)
 """
-"""A search that read the session before takes nothing of it in any more."""
+"""A search that read the session before adds nothing of it to the index any more."""
 
 MOVE: Final = "UPDATE ullage.sessions SET head = %s, last = %s, epoch = %s WHERE session_id = %s"
 END: Final = 2**62
@@ -144,7 +146,7 @@ MOVED: Final = """
     WHERE (%s::text IS NULL OR session_id = %s) AND octet_length(data) < 2000
     AND starts_with(data, 'object:')
 """
-"""What says where a text is takes some 300 bytes; larger ones need not be read to know."""
+"""The reference to a moved text takes some 300 bytes; larger rows need not be read."""
 
 SWAP: Final = """
     UPDATE ullage.events SET data = %s
@@ -158,11 +160,10 @@ REMOVE: Final = (
 
 
 class PostgresLog(Unpicklable):
-    """The events of sessions in a database; `lease_s` is how long a silent writer is waited for.
+    """The events of sessions in a database; `lease_s` is how long a silent writer keeps its lease.
 
-    The `now` of a call dates sessions and events. When a lease was given, seen and released is the
-    database's to say. Raises StoreError where the database cannot be used, and with `create=False`
-    where it holds no store.
+    The `now` of a call dates sessions and events; the database's clock dates leases. Raises
+    StoreError if the database cannot be used, or with `create=False` if it holds no store.
     """
 
     instead = "open one in the other process: ullage.open_log(log.url)"
@@ -182,16 +183,16 @@ class PostgresLog(Unpicklable):
         self.partitions = Partitions(self._database, lease_s, self._objects)
         threads = Threads("ullage-postgres-log", MOST)
         self.desk = Desk(threads, threads)
-        self._split: bool | None = None  # in partitions, as far as was seen: it costs time alone
-        self._tails: dict[str, Head] = {}  # where this writer's sessions end, until it lets go
+        self._split: bool | None = None  # partitioned, as last seen: a stale value only costs time
+        self._tails: dict[str, Head] = {}  # this writer's last events, until it releases them
 
     @property
     def url(self) -> str:
-        """What opens it, without the password."""
+        """The URL that opens it, without the password."""
         return self._database.url
 
     def create(self, session: str, now: float) -> Head:
-        """Begin a session; raises StoreError where its name is taken or cannot be one."""
+        """Begin a session; raises StoreError if the name is taken or invalid."""
         return self._begin_session(Head(log.check_name(session), now), [])
 
     def sessions(self) -> list[Head]:
@@ -199,17 +200,17 @@ class PostgresLog(Unpicklable):
         return [Head(*row) for row in self._database.rows(f"{HEADS} ORDER BY number")]
 
     def head(self, session: str) -> Head:
-        """Return how far a session is."""
+        """Return the end of a session."""
         return _only(session, self._database.rows(HEAD, (_key(session),)))
 
     def append(
         self, session: str, epoch: int, expected_head: int, drafts: Sequence[Draft], now: float
     ) -> list[Event]:
-        """Record events in one piece behind event `expected_head`, on disk when they return.
+        """Record events as one unit after event `expected_head`, on disk when this returns.
 
-        After a lost connection the head is read anew: if it is the last of these events, they were
-        written; if not, the same swap is tried once more, which can only happen once. Raises
-        ConnectionLost where the database stays away: then the head says later what is there.
+        After a lost connection the head is read again. If it is the last of these events, they were
+        written; if not, the same swap is tried once more, and only one of both can succeed. Raises
+        ConnectionLost if the database stays away: the head then shows later what was written.
         """
         head = self._tails.pop(session, None)
         if head is None or head.seq != expected_head or not drafts:
@@ -226,7 +227,7 @@ class PostgresLog(Unpicklable):
         return events
 
     def restore(self, events: Sequence[Event], now: float) -> Head:
-        """Bring in a whole session as it is, under its own name, which must not be taken."""
+        """Import a whole session unchanged, under its own name, which must be free."""
         head = Head(log.restorable(events), now, events[-1].seq, events[-1].id)
         return self._begin_session(head, events)
 
@@ -239,7 +240,7 @@ class PostgresLog(Unpicklable):
         return log.check_chain(head, found, after, until)
 
     def read_stamped(self, session: str) -> list[Stamped]:
-        """Return what is there of a session with its epochs, unchecked."""
+        """Return the stored events of a session with their epochs, unchecked."""
         self.head(session)
         rows = self._database.rows(STAMPED, (session,))
         events = load_events(self._objects, [row[1:] for row in rows], lost=True)
@@ -249,11 +250,11 @@ class PostgresLog(Unpicklable):
         self,
         session: str,
         owner: Owner,
-        now: float,  # noqa: ARG002 - not our clock
+        now: float,  # noqa: ARG002 - leases use the database's clock
         *,
         take_over: bool = False,
     ) -> Lease:
-        """Become the writer, with a new epoch; raises BusyWriter while another's lease holds."""
+        """Become the writer, with a new epoch; raises BusyWriter while another lease holds."""
         with self._database.writing() as cursor:
             head = _lock_head(cursor, session)
             held = _lease_of(cursor.execute(HELD, (session,)).fetchall())
@@ -267,7 +268,7 @@ class PostgresLog(Unpicklable):
         return lease
 
     def heartbeat(self, session: str, epoch: int, now: float) -> Lease:  # noqa: ARG002
-        """Give a sign of life; raises Fenced where the lease is another's by now."""
+        """Renew the lease; raises Fenced if another writer holds it."""
         rows = self._database.rows(BEAT, (_key(session), epoch, session))
         if rows:
             return _lease(rows[0])
@@ -275,7 +276,7 @@ class PostgresLog(Unpicklable):
         return log.holding(session, self._find_lease(session), epoch)
 
     def release(self, session: str, epoch: int, now: float) -> None:  # noqa: ARG002
-        """Give the lease back; a second time, or after a take-over, nothing happens."""
+        """Release the lease; do nothing the second time, or after a take-over."""
         self._tails.pop(session, None)
         with self._database.writing() as cursor:
             _lock_head(cursor, session)
@@ -285,12 +286,12 @@ class PostgresLog(Unpicklable):
                 cursor.execute(SEAT, (None, session))
 
     def leases(self, session: str) -> list[Lease]:
-        """Return all leases there were, by epoch."""
+        """Return all leases of a session, past and present, by epoch."""
         self.head(session)
         return [_lease(row) for row in self._database.rows(LEASES, (session,))]
 
     def rewrite(self, session: str, epoch: int, events: Sequence[Event]) -> None:
-        """Put a whole session in the place of what is recorded of it."""
+        """Replace all recorded events of a session."""
         self._tails.pop(session, None)
         last = events[-1]
         with self._database.writing() as cursor:
@@ -306,13 +307,13 @@ class PostgresLog(Unpicklable):
         self._objects.forget(gone)
 
     def survey(self, *, sized: bool) -> list[SessionExtent]:
-        """Return all sessions, oldest first; with `sized` all data is looked at."""
+        """Return all sessions, oldest first; with `sized` it measures all data."""
         sizes: dict[str, int] = dict(self._database.rows(SIZES) if sized else ())
         found = (SessionExtent(*row) for row in self._database.rows(SURVEY))
         return [replace(one, size=sizes.get(one.session, 0)) for one in found]
 
     def remove(self, session: str, epoch: int, most: int = BATCH) -> bool:
-        """Take up to `most` of the last events out of a session; return whether it is gone."""
+        """Remove up to `most` of the last events of a session; return whether it is gone."""
         self._tails.pop(session, None)
         with self._database.writing() as cursor:
             head = _lock_head(cursor, session)
@@ -331,7 +332,7 @@ class PostgresLog(Unpicklable):
         return not left
 
     def drop(self, due: Mapping[str, float]) -> list[str]:
-        """Drop the partitions whose sessions are all due; make those for the time to come."""
+        """Drop the partitions whose sessions are all due; create those for the coming time."""
         if self.partitions.find_every() is None:
             return []
         self.partitions.make_ahead()
@@ -346,16 +347,16 @@ class PostgresLog(Unpicklable):
         return [StoredText(*row) for row in rows]
 
     def list_moved(self, session: str | None = None) -> list[StoredText]:
-        """Return what stands in the place of texts that are elsewhere, of all sessions for None."""
+        """Return the references to moved texts, of all sessions if `session` is None."""
         return [StoredText(*row) for row in self._database.rows(MOVED, (session, session))]
 
     def swap_text(self, session: str, held: StoredText, text: str) -> bool:
-        """Put a text in the place of one that is still there; return whether it was."""
+        """Replace a text if it is still there; return whether it was."""
         row = (text, session, held.seq, held.id, held.text)
         return bool(self._database.once(SWAP, row))
 
     def scrub(self) -> str:
-        """Overwrite what was deleted; return what may still hold it."""
+        """Overwrite deleted data; return where some may still be."""
         return self._database.scrub()
 
     def close(self) -> None:
@@ -383,11 +384,11 @@ class PostgresLog(Unpicklable):
         return _lease_of(self._database.rows(HELD, (session,)))
 
     def _swap_head(self, session: str, last: Event, swap: Sequence[Any]) -> bool:
-        """Put events behind the head, if it is still there and we are the writer."""
+        """Put events after the head, if the head is unchanged and this writer holds the lease."""
         try:
             return bool(self._database.once(APPEND, swap))
         except ConnectionLost:
-            # The lost one may have been carried out, or be on its way still: at most one of the
+            # The lost statement may have been carried out, or may still arrive. At most one of the
             # two finds the head that both name.
             return (
                 self.head(session).id == last.id
@@ -408,7 +409,7 @@ class PostgresLog(Unpicklable):
 
 
 def _key(session: str) -> str:
-    """Return a name that can be asked for; one that no session can have is absent."""
+    """Return a name that PostgreSQL accepts; raise the unknown-session error for an invalid one."""
     if not session.isprintable():
         raise log.absent(session)
     return session
@@ -421,13 +422,13 @@ def _only(session: str, rows: Sequence[tuple[Any, ...]]) -> Head:
 
 
 def _lock_head(cursor: Cursor, session: str) -> Head:
-    """Return the head of a session, which nobody moves until the transaction ends."""
+    """Return the head of a session, locked until the transaction ends."""
     rows = cursor.execute(f"{HEAD} FOR UPDATE", (_key(session),)).fetchall()
     return _only(session, rows)
 
 
 def _list_moved(cursor: Cursor, session: str, after: int = 0) -> list[str]:
-    """Return what stands in the place of texts that are elsewhere, behind an event."""
+    """Return the references to moved texts after an event."""
     rows = cursor.execute(MOVED, (session, session)).fetchall()
     return [text for seq, _, text in rows if seq > after]
 
@@ -442,6 +443,6 @@ def _lease(row: tuple[Any, ...]) -> Lease:
 
 
 def _columns(events: Sequence[Event]) -> tuple[list[Any], ...]:
-    """Return events as arrays, one a column."""
+    """Return events as arrays, one for each column."""
     rows = [(e.seq, e.ts, e.type, e.v, e.id, e.text) for e in events]
     return tuple(list(column) for column in zip(*rows, strict=True))

@@ -1,8 +1,8 @@
-"""A log of events in one SQLite file: what an append returned is on disk.
+"""A log of events in one SQLite file: when an append returns, it is on disk.
 
-An append is checked and written in a transaction begun as the writer: nobody else can change epoch
-and head meanwhile. Appends of threads that wait for each other share one, and its sync. Of data it
-knows the text only.
+An append is checked and written in one write transaction, so nobody else can change the epoch and
+the head meanwhile. Appends of threads that wait for each other share a transaction and its sync. Of
+data it knows the text only.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ REACHED: Final = """
     INSERT INTO reached (session, upto) VALUES (?1, ?2)
     ON CONFLICT (session) DO UPDATE SET upto = max(upto, ?2)
 """
-"""A search that read the session before takes nothing of it in any more."""
+"""A search that read the session before adds nothing of it to the index any more."""
 
 SURVEY: Final = """
     SELECT s.session_id, s.created, coalesce(e.ts, s.created), s.head, {size} FROM sessions AS s
@@ -103,7 +103,7 @@ MOVED: Final = """
     SELECT seq, id, data FROM events
     WHERE (?1 IS NULL OR session_id = ?1) AND substr(data, 1, 7) = 'object:'
 """
-"""What stands in the place of a text that is elsewhere begins so (`objects.MARK`)."""
+"""The reference to a moved text begins like this (`objects.MARK`)."""
 
 SWAP: Final = """
     UPDATE events SET data = ? WHERE session_id = ? AND seq = ? AND id = ? AND data = ?
@@ -114,9 +114,9 @@ END: Final = 2**62
 
 
 class SqliteLog(Unpicklable):
-    """The events of sessions in a file; `lease_s` is how long a silent writer is waited for.
+    """The events of sessions in a file; `lease_s` is how long a silent writer keeps its lease.
 
-    Raises StoreError where the file cannot be opened, and with `create=False` where it lacks.
+    Raises StoreError if the file cannot be opened, or with `create=False` if it is missing.
     """
 
     instead = "open one in the other process: ullage.open_log(log.url)"
@@ -133,16 +133,16 @@ class SqliteLog(Unpicklable):
         self._database = Database(path, create=create, wait_s=wait_s)
         self._objects = ObjectReader()
         self.passages = SqlIndex(self._database, PASSAGES, kept=False)
-        threads = Threads("ullage-sqlite-log", MOST)  # appends that wait share one sync
+        threads = Threads("ullage-sqlite-log", MOST)  # waiting appends share one sync
         self.desk = Desk(threads, threads)
 
     @property
     def url(self) -> str:
-        """What opens it."""
+        """The URL that opens it."""
         return f"sqlite://{self._database.path.absolute()}"
 
     def create(self, session: str, now: float) -> Head:
-        """Begin a session; raises StoreError where its name is taken or cannot be one."""
+        """Begin a session; raises StoreError if the name is taken or invalid."""
         return self._begin_session(Head(log.check_name(session), now), [])
 
     def sessions(self) -> list[Head]:
@@ -150,14 +150,14 @@ class SqliteLog(Unpicklable):
         return [Head(*row) for row in self._database.rows(f"{HEADS} ORDER BY number")]
 
     def head(self, session: str) -> Head:
-        """Return how far a session is."""
+        """Return the end of a session."""
         rows = self._database.read(HEAD, (_key(session),))
         return _only(session, rows)
 
     def append(
         self, session: str, epoch: int, expected_head: int, drafts: Sequence[Draft], now: float
     ) -> list[Event]:
-        """Record events in one piece behind event `expected_head`, on disk when they return."""
+        """Record events as one unit after event `expected_head`, on disk when this returns."""
 
         def step(connection: apsw.Connection) -> list[Event]:
             head = _writable(connection, session, epoch)
@@ -170,7 +170,7 @@ class SqliteLog(Unpicklable):
         return self._database.together(step)
 
     def restore(self, events: Sequence[Event], now: float) -> Head:
-        """Bring in a whole session as it is, under its own name, which must not be taken."""
+        """Import a whole session unchanged, under its own name, which must be free."""
         head = Head(log.restorable(events), now, events[-1].seq, events[-1].id)
         return self._begin_session(head, events)
 
@@ -183,14 +183,14 @@ class SqliteLog(Unpicklable):
         return log.check_chain(head, found, after, until)
 
     def read_stamped(self, session: str) -> list[Stamped]:
-        """Return what is there of a session with its epochs, unchecked."""
+        """Return the stored events of a session with their epochs, unchecked."""
         self.head(session)
         rows = self._events(STAMPED, (session,))
         events = load_events(self._objects, [row[1:] for row in rows], lost=True)
         return [(row[0], event) for row, event in zip(rows, events, strict=True)]
 
     def acquire(self, session: str, owner: Owner, now: float, *, take_over: bool = False) -> Lease:
-        """Become the writer, with a new epoch; raises BusyWriter while another's lease holds."""
+        """Become the writer, with a new epoch; raises BusyWriter while another lease holds."""
         with self._database.writing() as connection:
             head = _head(connection, session)
             held = _find_lease(connection, session)
@@ -202,7 +202,7 @@ class SqliteLog(Unpicklable):
         return lease
 
     def heartbeat(self, session: str, epoch: int, now: float) -> Lease:
-        """Give a sign of life; raises Fenced where the lease is another's by now."""
+        """Renew the lease; raises Fenced if another writer holds it."""
         with self._database.writing() as connection:
             _head(connection, session)
             held = log.holding(session, _find_lease(connection, session), epoch)
@@ -211,18 +211,18 @@ class SqliteLog(Unpicklable):
         return beaten
 
     def release(self, session: str, epoch: int, now: float) -> None:
-        """Give the lease back; a second time, or after a take-over, nothing happens."""
+        """Release the lease; do nothing the second time, or after a take-over."""
         with self._database.writing() as connection:
             _head(connection, session)
             connection.execute(RELEASE, (now, session, epoch))
 
     def leases(self, session: str) -> list[Lease]:
-        """Return all leases there were, by epoch."""
+        """Return all leases of a session, past and present, by epoch."""
         self.head(session)
         return [_lease(row) for row in self._database.rows(LEASES, (session,))]
 
     def rewrite(self, session: str, epoch: int, events: Sequence[Event]) -> None:
-        """Put a whole session in the place of what is recorded of it."""
+        """Replace all recorded events of a session."""
         with self._database.writing() as connection:
             _writable(connection, session, epoch)
             gone = _list_moved(connection, session)
@@ -235,12 +235,12 @@ class SqliteLog(Unpicklable):
         self._objects.forget(gone)
 
     def survey(self, *, sized: bool) -> list[SessionExtent]:
-        """Return all sessions, oldest first; with `sized` all data is looked at."""
+        """Return all sessions, oldest first; with `sized` it measures all data."""
         sql = SURVEY.format(size=SIZE if sized else "0")
         return [SessionExtent(*row) for row in self._database.read(sql)]
 
     def remove(self, session: str, epoch: int, most: int = BATCH) -> bool:
-        """Take up to `most` of the last events out of a session; return whether it is gone."""
+        """Remove up to `most` of the last events of a session; return whether it is gone."""
         with self._database.writing() as connection:
             head = _writable(connection, session, epoch)
             gone = _list_moved(connection, session, after=head.seq - most)
@@ -261,16 +261,16 @@ class SqliteLog(Unpicklable):
         return [StoredText(*row) for row in rows]
 
     def list_moved(self, session: str | None = None) -> list[StoredText]:
-        """Return what stands in the place of texts that are elsewhere, of all sessions for None."""
+        """Return the references to moved texts, of all sessions if `session` is None."""
         return [StoredText(*row) for row in self._database.rows(MOVED, (session,))]
 
     def swap_text(self, session: str, held: StoredText, text: str) -> bool:
-        """Put a text in the place of one that is still there; return whether it was."""
+        """Replace a text if it is still there; return whether it was."""
         row = (text, session, held.seq, held.id, held.text)
         return bool(self._database.rows(SWAP, row))
 
     def scrub(self) -> str:
-        """Overwrite what was deleted; return what may still hold it."""
+        """Overwrite deleted data; return where some may still be."""
         return self._database.scrub()
 
     def close(self) -> None:
@@ -278,9 +278,10 @@ class SqliteLog(Unpicklable):
         self._database.close()
 
     def _events(self, sql: str, bindings: tuple[Any, ...]) -> Rows:
-        """Return rows of events, also where one holds bytes that are no text any more.
+        """Return rows of events, even if one holds bytes that are no longer text.
 
-        Those become half surrogates, which nobody writes: the id of such an event does not match.
+        Such bytes become lone surrogates, which nobody writes, so the id of the event does not
+        match.
         """
         try:
             return self._database.read(sql, bindings)
@@ -302,7 +303,7 @@ def _text(value: object) -> object:
 
 
 def _key(session: str) -> str:
-    """Return a name that SQLite can be asked for; one that no session can have is absent."""
+    """Return a name that SQLite accepts; raise the unknown-session error for an invalid one."""
     if not session.isprintable():
         raise log.absent(session)
     return session
@@ -320,7 +321,7 @@ def _head(connection: apsw.Connection, session: str) -> Head:
 
 
 def _writable(connection: apsw.Connection, session: str, epoch: int) -> Head:
-    """Return where a session is; raises Fenced where this epoch may not write to it."""
+    """Return the head of a session; raises Fenced if this epoch may not write to it."""
     head = _head(connection, session)
     if list(connection.execute(HOLDS, (session,))) != [(epoch, True)]:
         log.holding(session, _find_lease(connection, session), epoch)
@@ -328,7 +329,7 @@ def _writable(connection: apsw.Connection, session: str, epoch: int) -> Head:
 
 
 def _list_moved(connection: apsw.Connection, session: str, after: int = 0) -> list[str]:
-    """Return what stands in the place of texts that are elsewhere, behind an event."""
+    """Return the references to moved texts after an event."""
     return [text for seq, _, text in connection.execute(MOVED, (session,)) if seq > after]
 
 

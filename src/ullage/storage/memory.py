@@ -1,7 +1,7 @@
-"""A store in memory: found by the first known prefix, the one used longest ago forgotten first.
+"""A store in memory: finds records by the first known prefix, and drops the least recently used.
 
-It keeps checkpoints, conversations and texts without understanding them, and ends with the
-process. Safe to share between threads.
+It keeps checkpoints, conversations and texts without understanding them, and ends with the process.
+Safe to share between threads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ullage.core.guard.conversation import Conversation
 
 MOST: Final = STANDARD.most
-"""Checkpoints, and conversations, that are kept; the one used longest ago goes first."""
+"""Most checkpoints, and most conversations; the least recently used is dropped first."""
 
 Key = TypeVar("Key")
 Record = TypeVar("Record")
@@ -33,7 +33,7 @@ CheckpointKey = tuple[str, str, str, int]
 
 
 class _Recent(Generic[Key, Record]):
-    """Records by key, the one used longest ago first, each with the time of its last use."""
+    """Records by key, least recently used first, each with the time of its last use."""
 
     def __init__(
         self,
@@ -48,18 +48,18 @@ class _Recent(Generic[Key, Record]):
         self._lock = threading.Lock()
 
     def purge(self, now: float) -> int:
-        """Forget what nobody used for the time that a record lives; return how many."""
+        """Forget records that nobody used for their lifetime; return how many."""
         with self._lock:
             return self._purge(now)
 
     def take_out(self, chosen: Callable[[Record], bool]) -> list[Record]:
-        """Forget the records that are chosen; return them."""
+        """Forget the chosen records; return them."""
         with self._lock:
             found = [key for key, record in self._kept.items() if chosen(record)]
             return [self._forget(key) for key in found]
 
     def take_out_names(self, names: Collection[Key]) -> None:
-        """Forget what is kept under these names, where it is there."""
+        """Forget the records under these names, if any."""
         with self._lock:
             for key in names:
                 if key in self._kept:
@@ -93,7 +93,7 @@ class _Recent(Generic[Key, Record]):
         self._touch(key)
 
     def _drop_excess(self) -> None:
-        """Forget what is out of time or over the limits, never the newest."""
+        """Forget records that are expired or over the limits, but never the newest."""
         expired = self._now() - self._ttl_s
         while len(self._kept) > 1:
             oldest = next(iter(self._kept))
@@ -123,7 +123,7 @@ class MemoryCheckpoints(_Recent[CheckpointKey, "Checkpoint"]):
         self._under: dict[str, dict[str, list[CheckpointKey]]] = {}
 
     def load(self, scope: str, prefixes: Sequence[str]) -> Checkpoint | None:
-        """Return what holds under the first of `prefixes` that has something, or None."""
+        """Return the record that holds under the first of `prefixes` that has one, or None."""
         with self._lock:
             if not self._kept:
                 return None
@@ -136,7 +136,7 @@ class MemoryCheckpoints(_Recent[CheckpointKey, "Checkpoint"]):
             return self._kept[key]
 
     def save(self, checkpoint: Checkpoint) -> Checkpoint:
-        """Store a checkpoint unless one of its generation is there; return what is stored."""
+        """Store a checkpoint unless one of its or a later generation exists; return the stored."""
         key = _key(checkpoint)
         with self._lock:
             under = self._under.setdefault(key[0], {}).setdefault(key[1], [])
@@ -150,9 +150,9 @@ class MemoryCheckpoints(_Recent[CheckpointKey, "Checkpoint"]):
             return checkpoint
 
     def save_measured(self, checkpoint: Checkpoint) -> None:
-        """Replace a stored checkpoint by one that carries its measured size.
+        """Replace a stored checkpoint by the same one with its measured size.
 
-        A late report on a checkpoint that another has taken the place of changes nothing.
+        A late report on a checkpoint that has been replaced changes nothing.
         """
         key = _key(checkpoint)
         with self._lock:
@@ -161,7 +161,7 @@ class MemoryCheckpoints(_Recent[CheckpointKey, "Checkpoint"]):
                 self._kept[key] = checkpoint
 
     def undo(self, checkpoint: Checkpoint) -> bool:
-        """Take a checkpoint away: what was stored under its prefix before it holds again."""
+        """Remove a checkpoint; the one stored before it under its prefix holds again."""
         key = _key(checkpoint)
         with self._lock:
             held = self._kept.get(key)
@@ -171,7 +171,7 @@ class MemoryCheckpoints(_Recent[CheckpointKey, "Checkpoint"]):
             return True
 
     def all(self) -> list[Checkpoint]:
-        """Return the checkpoint that holds of each policy and prefix, used longest ago first."""
+        """Return the current checkpoint of each policy and prefix, least recently used first."""
         with self._lock:
             highest: dict[tuple[str, str, str], int] = {}
             for *place, generation in self._kept:
@@ -212,10 +212,10 @@ class MemoryCheckpoints(_Recent[CheckpointKey, "Checkpoint"]):
 
 
 class MemoryConversations(_Recent[tuple[str, str], "Conversation"]):
-    """What is remembered of conversations from call to call; it ends with the process."""
+    """State of conversations from call to call; it ends with the process."""
 
     def load(self, scope: str, prefixes: Sequence[str]) -> Conversation | None:
-        """Return what is kept under the first of `prefixes` that has something, or None."""
+        """Return the state under the first of `prefixes` that has one, or None."""
         with self._lock:
             if not self._kept:
                 return None
@@ -227,7 +227,7 @@ class MemoryConversations(_Recent[tuple[str, str], "Conversation"]):
         return None
 
     def save(self, conversation: Conversation) -> None:
-        """Keep the state of a conversation in place of what was kept under its prefix."""
+        """Keep the state of a conversation; replace the old one under its prefix."""
         with self._lock:
             self._put((conversation.scope, conversation.prefix), conversation)
             self._drop_excess()
@@ -242,17 +242,17 @@ class MemoryConversations(_Recent[tuple[str, str], "Conversation"]):
 
 
 class MemoryOriginals(_Recent[str, str]):
-    """The texts that placeholders stand for; they end with the process."""
+    """The texts that placeholders replace; they end with the process."""
 
     def __init__(
         self, limits: StoreLimits = STANDARD, *, now: Callable[[], float] = time.time
     ) -> None:
         super().__init__(limits.most, ttl_s=limits.ttl_s, now=now)
         self._room, self._held = limits.characters, 0
-        self.passages, self._new = MemoryIndex(), dict[str, None]()  # what no search has taken in
+        self.passages, self._new = MemoryIndex(), dict[str, None]()  # not indexed yet
 
     def keep(self, items: Mapping[str, str]) -> None:
-        """Keep texts by their references. A reference that is known keeps its text."""
+        """Keep texts by their references. A known reference keeps its text."""
         if not items:
             return
         with self._lock:
@@ -265,7 +265,7 @@ class MemoryOriginals(_Recent[str, str]):
             self._drop_excess()
 
     def read(self, reference: str) -> str | None:
-        """Return the text of a reference, or None where there is none (any more)."""
+        """Return the text of a reference, or None if it is unknown or gone."""
         with self._lock:
             found = self._kept.get(reference)
             if found is not None:
@@ -281,7 +281,7 @@ class MemoryOriginals(_Recent[str, str]):
             return find_hits(self.passages, query, hits, area)
 
     async def akeep(self, items: Mapping[str, str]) -> None:
-        """Do as `keep`; a search for other words holds the lock for a second."""
+        """Do as `keep`, but in a thread if a search by meaning may hold the lock for a second."""
         if self.passages.similar is None:
             self.keep(items)
         else:
@@ -290,7 +290,7 @@ class MemoryOriginals(_Recent[str, str]):
             await to_thread(self.keep, items)
 
     async def aread(self, reference: str) -> str | None:
-        """Do as `read`, and wait as `akeep`."""
+        """Do as `read`, in a thread in the same case as `akeep`."""
         if self.passages.similar is None:
             return self.read(reference)
         from asyncio import to_thread
@@ -309,7 +309,7 @@ class MemoryOriginals(_Recent[str, str]):
 
 
 class MemoryStore(Unpicklable):
-    """All three in memory; `now` returns seconds since the epoch."""
+    """The three parts in memory; `now` returns seconds since the epoch."""
 
     instead = "take one that outlives it, ullage.open_store('sqlite:FILE'), and open it there too"
 
@@ -323,12 +323,12 @@ class MemoryStore(Unpicklable):
         self.originals = MemoryOriginals(limits, now=now)
 
     def purge(self, now: float) -> int:
-        """Forget what is out of time at `now` (seconds since the epoch); return how much."""
+        """Forget records expired at `now` (seconds since the epoch); return how many."""
         parts = (self.checkpoints, self.conversations, self.originals)
         return sum(part.purge(now) for part in parts)
 
     def forget_tenant(self, mark: str) -> int:
-        """Forget the checkpoints and conversations whose scope has `mark`; return how many."""
+        """Forget the checkpoints and conversations whose scope contains `mark`; return how many."""
         gone: list[Checkpoint | Conversation] = []
         for part in (self.checkpoints, self.conversations):
             gone += part.take_out(lambda record: mark in record.scope)
@@ -339,7 +339,7 @@ class MemoryStore(Unpicklable):
         return len(gone)
 
     def scrub(self) -> str:
-        """Do nothing: what was taken out of memory is gone."""
+        """Do nothing: data removed from memory is gone."""
         return ""
 
     def close(self) -> None:

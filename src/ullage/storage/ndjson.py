@@ -1,7 +1,7 @@
-"""Logs as lines of JSON, to be carried elsewhere: one line an event, its data byte for byte.
+"""Logs as lines of JSON, for transfer: one line per event, with its data byte for byte.
 
-A last line that was cut off is left out, told, and kept in a file of its own beside; anything
-else that is no event is an error that names its line. It knows no store.
+A last line that was cut off is skipped, reported, and kept in a separate file. Any other line that
+is not an event raises an error that names the line. It knows no store.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ullage.storage.log import EventLog, Head, faults_of
 
 @dataclass(frozen=True, slots=True)
 class Torn:
-    """A last line that was cut off while it was written: where it stood and what there is of it.
+    """A last line that was cut off while it was written: its number and its bytes.
 
-    `kept` is the file that records it, once the session was brought in.
+    `kept` is the file that holds these bytes, once the session was imported.
     """
 
     line: int
@@ -31,22 +31,22 @@ class Torn:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What lines held: their events, and what was left out at their end."""
+    """The contents of lines: their events, and the cut-off last line."""
 
     events: tuple[Event, ...]
     torn: Torn | None = None
 
 
 def lines(events: Iterable[Event]) -> Iterator[bytes]:
-    """Yield a line an event, with its end."""
+    """Yield a line for each event, with its line end."""
     for event in events:
         yield event.line().encode() + b"\n"
 
 
 def parse(data: bytes, where: str = "the log", report: Progress = ignore) -> Loaded:
-    """Read lines; raises CorruptLog naming the line that is no event.
+    """Read lines; raises CorruptLog that names the line that is not an event.
 
-    Only the last line can have been cut off, and only if it does not end.
+    Only the last line can be cut off, and only if it has no line end.
     """
     found = data.split(b"\n")
     last = len(found) - 1
@@ -66,7 +66,7 @@ def parse(data: bytes, where: str = "the log", report: Progress = ignore) -> Loa
 
 
 def verify(events: Iterable[Event]) -> list[str]:
-    """Return what is wrong with events that are to be a whole session."""
+    """Return the faults of events that should be a whole session."""
     return list(faults_of((0, event) for event in events))
 
 
@@ -77,9 +77,9 @@ def export(
     report: Progress = ignore,
     total: int | None = None,
 ) -> None:
-    """Write the events of a session to a new file of its owner; `total` is how many, if known.
+    """Write a session's events to a new private file; `total` is their number, if known.
 
-    Raises StoreError where the file is there or cannot be written.
+    Raises StoreError if the file exists or cannot be written.
     """
     try:
         _write_new(path, lines(count(events, total, report)))
@@ -92,10 +92,10 @@ def export(
 def bring_in(
     log: EventLog, path: Path, now: float, report: Progress = ignore
 ) -> tuple[Head, Loaded]:
-    """Restore the session of a file; raises CorruptLog for what was not written so.
+    """Restore the session of a file; raises CorruptLog for invalid contents.
 
-    Returns where the session stands now, and what was read: see `torn`. What there is of a last
-    line that was cut off is kept in FILE.torn beside it, before anything is brought in.
+    Returns the session's head, and the loaded contents: see `torn`. The rest of a cut-off last line
+    is kept in FILE.torn in the same folder, before anything is imported.
     """
     try:
         data = path.read_bytes()
@@ -108,7 +108,7 @@ def bring_in(
 
 
 def _keep_torn(torn: Torn, path: Path) -> Torn:
-    """Record a line that was cut off; raises StoreError where that cannot be done."""
+    """Save a line that was cut off; raises StoreError if that fails."""
     beside = path.with_name(f"{path.name}.torn")
     try:
         if not (beside.is_file() and beside.read_bytes() == torn.rest):
@@ -123,14 +123,14 @@ def _keep_torn(torn: Torn, path: Path) -> Torn:
 
 def _write_new(path: Path, pieces: Iterable[bytes]) -> None:
     """Write a new file that only its owner may read, on disk when it returns."""
-    # Without O_EXCL a link that lies there would lead the session elsewhere.
+    # Without O_EXCL a symbolic link at this path could redirect the session.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.writelines(pieces)
             file.flush()
             os.fsync(file.fileno())
-    except BaseException:  # what is there of it is no session
+    except BaseException:  # the partial file is not a session
         path.unlink(missing_ok=True)
         raise
     path.chmod(0o600)

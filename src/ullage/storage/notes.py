@@ -1,8 +1,8 @@
-"""Small records that the processes of one store share: what one wrote, the others read or hear of.
+"""Small records that the processes of one store share: one writes them, the others read them.
 
-A record has a topic, a scope and a name; the last one written under these holds. It is read by
-them, or heard of by the order in which records of a topic were written. They are rows of the store
-in SQL; a store in memory has none. This module knows no topic.
+A record has a topic, a scope and a name; the last one written for the three holds. Readers find it
+by the three, or list a topic in the order of writing. The records are rows of an SQL store; a store
+in memory has none. This module knows no topic.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ class Notes(Protocol):
     """The shared records of a store. Each method raises what the store raises."""
 
     def read(self, topic: str, scope: str, name: str) -> Mapping[str, Any] | None:
-        """Return the value of a record, None where there is none; it counts as used."""
+        """Return the value of a record, or None if it is unknown; this counts as a use."""
         ...
 
     def write(self, notes: Sequence[SharedNote]) -> None:
-        """Write records in the place of those that have their topic, scope and name."""
+        """Write records; each replaces the one with the same topic, scope and name."""
         ...
 
     def list_since(self, topic: str, turn: int) -> tuple[int, list[SharedNote]]:
-        """Return the records of a topic from this turn on, in the order of writing, and the last.
+        """Return the last turn and a topic's records from this turn on, in the order of writing.
 
-        The turn that comes back is where the next call goes on, with its record once more; 0
-        begins at the beginning.
+        Pass the returned turn to the next call: it returns that turn's record once more. 0 starts
+        at the beginning.
         """
         ...
 
@@ -60,15 +60,14 @@ class SqlNotes:
         self._records, self._sql = records, records.engine.statements
 
     def read(self, topic: str, scope: str, name: str) -> Mapping[str, Any] | None:
-        """Return the value of a record, None where there is none; it counts as used."""
+        """Return the value of a record, or None if it is unknown; this counts as a use."""
         body = self._records.read_first(topic, scope, [name])
         return None if body is None else self._records.read_record(_read, body).value
 
     def write(self, notes: Sequence[SharedNote]) -> None:
-        """Write records in the place of those that have their topic, scope and name.
+        """Write records; each replaces the one with the same topic, scope and name.
 
-        Who writes of a topic holds its lock to the end, so that turns are in the order in which
-        others come to see them.
+        The writer of a topic holds its lock to the end, so that others see turns in their order.
         """
         by_topic: dict[str, list[SharedNote]] = {}
         for note in notes:
@@ -79,9 +78,9 @@ class SqlNotes:
                 writer.executemany(self._sql.state, rows)
 
     def list_since(self, topic: str, turn: int) -> tuple[int, list[SharedNote]]:
-        """Return the records of a topic from this turn on, in the order of writing, and the last.
+        """Return the last turn and a topic's records from this turn on, in the order of writing.
 
-        Where the record of that turn is gone, turns may have been given anew: all are returned.
+        If the record of that turn is gone, turns may have been reused: all records are returned.
         """
         asked = {"kind": topic, "turn": turn}
         rows = self._records.database.read(self._sql.since, asked)
@@ -90,7 +89,7 @@ class SqlNotes:
         return max((at for at, _ in rows), default=0), list(self._read_sound(rows))
 
     def _read_sound(self, rows: Sequence[Sequence[Any]]) -> Iterator[SharedNote]:
-        """Yield the records that are what was written; of others a line is logged."""
+        """Yield the undamaged records; log a warning for each other one."""
         for _, body in rows:
             try:
                 yield self._records.read_record(_read, bytes(body))
@@ -104,12 +103,12 @@ class SqlNotes:
 
 
 def notes_of(store: Store) -> Notes | None:
-    """Return the shared records of a store, None where it has none."""
+    """Return the shared records of a store, or None if it has none."""
     return cast("Notes | None", getattr(store, "notes", None))
 
 
 def _read(data: Mapping[str, Any]) -> SharedNote:
-    """Read what was written; raises StoreError for anything else."""
+    """Read a record; raises StoreError for invalid data."""
     topic, scope, name, value = (data.get(key) for key in ("topic", "scope", "name", "value"))
     if not isinstance(value, Mapping):
         raise StoreError(f"a shared record of {topic!s:.40} has no value: remove it")

@@ -1,8 +1,8 @@
-"""Texts in object storage: what is written there, how it is read back, what is there.
+"""Texts in object storage: writes them, reads them back, and lists them.
 
-An object is written once, under a name that no other has, and then named by the row that its text
-stood in: whatever ends this in between leaves an object that no row names. Only this module knows
-obstore. It knows neither sessions nor records.
+An object is written once, under a unique name. Then the row that held the text names the object. If
+the process ends between the two steps, it leaves an object that no row names. Only this module
+knows obstore. It knows neither sessions nor records.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MARK: Final = "object:"
-"""What the place of a text begins with where the text itself is elsewhere: no JSON begins so."""
+"""Prefix of a reference to a moved text; no JSON begins with it."""
 
 SCHEMES: Final = ("file", "s3", "gs", "az")
 TIMEOUT: Final = timedelta(seconds=30)
 ATTEMPTS: Final = 3
 FEW: Final = 2
 AT_ONCE: Final = 16
-"""Objects that one reader fetches at once: a wait for a network is shared."""
+"""Objects that one reader fetches at once, so that their network waits overlap."""
 
 
 class LostText(CorruptLog):
-    """Report a text whose object is gone or is not what was written.
+    """Report a text whose object is gone or has changed.
 
-    `at` is its place among the texts that were asked for.
+    `at` is its position among the requested texts.
     """
 
     at = 0
@@ -52,7 +52,7 @@ class LostText(CorruptLog):
 
 @dataclass(frozen=True, slots=True)
 class MovedText:
-    """Where a text is: the URL of the place, the name of its object, its hash and bytes."""
+    """The location of a text: the URL of the place, the name of its object, its hash and bytes."""
 
     url: str
     name: str
@@ -60,12 +60,12 @@ class MovedText:
     size: int
 
     def write(self) -> str:
-        """Return what stands in the place of the text."""
+        """Return the reference that replaces the text."""
         return MARK + json.dumps(asdict(self), separators=(",", ":"))
 
     @classmethod
     def read(cls, text: str) -> MovedText | None:
-        """Return what a row says of where its text is, None where it holds the text itself."""
+        """Return the location in a reference, or None if the row holds the text itself."""
         if not text.startswith(MARK):
             return None
         try:
@@ -81,8 +81,8 @@ class ObjectPlace:
     """A folder or a bucket by its URL: `file:///srv/texts`, `s3://bucket/prefix`, `gs:`, `az:`.
 
     Credentials, region and endpoint of a cloud come from its usual variables, such as
-    `AWS_ACCESS_KEY_ID` and `AWS_ENDPOINT_URL`. With `create` a folder is made. Raises
-    ConfigurationError for another URL and without the extra `objects`.
+    `AWS_ACCESS_KEY_ID` and `AWS_ENDPOINT_URL`. With `create` a missing folder is made. Raises
+    ConfigurationError for another URL, or if the extra `objects` is missing.
     """
 
     def __init__(self, url: str, *, create: bool = False) -> None:
@@ -106,7 +106,7 @@ class ObjectPlace:
         self._store = _open_store(self.url)
 
     def put(self, text: str) -> MovedText:
-        """Write a text; return what says where it is. Raises StoreAway where that fails."""
+        """Write a text; return its location. Raises StoreAway if that fails."""
         data = text.encode("utf-8", "surrogatepass")
         found = _hash(data)
         name = f"{found[:2]}/{found[:32]}-{secrets.token_hex(8)}"
@@ -116,7 +116,7 @@ class ObjectPlace:
         return MovedText(self.url, name, found, len(data))
 
     def get(self, moved: MovedText) -> str:
-        """Return a text. Raises LostText for a missing or changed object, StoreAway beyond that."""
+        """Return a text. Raises LostText for a missing or changed object, StoreAway otherwise."""
         with self._asking(f"the object {moved.name} cannot be read"):
             data = bytes(self._store.get(moved.name).bytes())
         if _hash(data) != moved.hash:
@@ -127,7 +127,7 @@ class ObjectPlace:
         return data.decode("utf-8", "surrogatepass")
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete objects; one that is gone is no error. Raises StoreAway where that fails."""
+        """Delete objects; a missing one is no error. Raises StoreAway if that fails."""
         for name in names:
             try:
                 with self._asking(f"the object {name} cannot be deleted"):
@@ -145,7 +145,7 @@ class ObjectPlace:
 
     @contextmanager
     def _asking(self, what: str) -> Iterator[None]:
-        """Hold errors of obstore in our words; its threads do not live on in a fork."""
+        """Translate obstore's errors; refuse a forked process, where its threads do not exist."""
         if self._folder is None and os.getpid() != _find_process():
             raise StoreAway(
                 f"{what}: this process was forked from one that used {self.url}, and would wait "
@@ -168,15 +168,15 @@ class ObjectPlace:
 
 
 class ObjectReader:
-    """Reads texts back wherever they are: what a row says of that is enough."""
+    """Reads texts from any place; the reference in a row is enough."""
 
     def __init__(self) -> None:
         self._places: dict[str, ObjectPlace] = {}
 
     def resolve(self, texts: Sequence[str], *, lost: bool = False) -> list[str]:
-        """Return texts, those fetched that are elsewhere.
+        """Return texts; those stored elsewhere are fetched.
 
-        Raises LostText and StoreAway; with `lost` what cannot be read is left as it stands.
+        Raises LostText and StoreAway; with `lost` a text that cannot be read keeps its reference.
         """
         moved = [(n, found) for n, text in enumerate(texts) if (found := MovedText.read(text))]
         whole = list(texts)
@@ -185,9 +185,9 @@ class ObjectReader:
         return whole
 
     def forget(self, texts: Iterable[str]) -> None:
-        """Delete the objects that rows named which are gone; what fails is told and left.
+        """Delete the objects of removed rows; log and leave those that cannot be deleted.
 
-        `ullage originals sweep` names what is left so.
+        `ullage originals sweep` lists the objects that were left.
         """
         for text in texts:
             moved = MovedText.read(text)
@@ -201,7 +201,7 @@ class ObjectReader:
                 )
 
     def _fetch(self, moved: Sequence[tuple[int, MovedText]], *, lost: bool) -> list[str | None]:
-        """Return texts in the order of `moved`: the place of each among others, and where it is."""
+        """Return texts in the order of `moved`, which holds positions and locations."""
 
         def read(one: tuple[int, MovedText]) -> str | None:
             try:
@@ -226,29 +226,29 @@ class ObjectReader:
 
 
 ELSEWHERE: Final = b"\xff"
-"""What the body of an original begins with that is elsewhere: no text in UTF-8 has this byte."""
+"""First byte of an original's body that is stored elsewhere: no UTF-8 text has this byte."""
 
 
 def pack_original(text: str) -> bytes:
-    """Return the body of an original: its text, or what says where that is."""
+    """Return the body of an original: its text, or the reference to it."""
     data = text.encode("utf-8", "surrogatepass")
     return data if MovedText.read(text) is None else ELSEWHERE + data
 
 
 def unpack_original(body: bytes) -> str:
-    """Return what a body holds: the text, or what says where it is."""
+    """Return the contents of a body: the text, or the reference to it."""
     return body.removeprefix(ELSEWHERE).decode("utf-8", "surrogatepass")
 
 
 def read_original(reader: ObjectReader, body: bytes) -> str:
-    """Return the text of an original; raises LostText and StoreAway for one that is elsewhere."""
+    """Return the text of an original; raises LostText and StoreAway for one stored elsewhere."""
     text = unpack_original(body)
     return reader.resolve([text])[0] if body.startswith(ELSEWHERE) else text
 
 
 @cache
 def _find_process() -> int:
-    """Return the process that used object storage first: obstore's threads live in it alone."""
+    """Return the process that used object storage first; obstore's threads exist only in it."""
     return os.getpid()
 
 
@@ -265,13 +265,13 @@ def _open_store(url: str) -> ObjectStore:
         if url.startswith("file:"):
             return from_url(url)
         _find_process()
-        # Options of the client are left alone: to give one would end what AWS_ALLOW_HTTP says.
+        # Do not set client options: any option would override AWS_ALLOW_HTTP.
         return from_url(url, retry_config={"max_retries": ATTEMPTS, "retry_timeout": TIMEOUT})
 
 
 @contextmanager
 def _translating(url: str, what: str) -> Iterator[None]:
-    """Have errors of obstore come out as ours, in one line."""
+    """Translate obstore's errors into ours, on one line."""
     from obstore.exceptions import BaseError
 
     try:

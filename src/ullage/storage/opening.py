@@ -35,7 +35,7 @@ Scheme = Literal["memory", "sqlite", "postgresql"]
 
 @runtime_checkable
 class HasPassages(Protocol):
-    """What keeps an index of passages that finds what is similar, too."""
+    """An object with an index of passages that can also find similar ones."""
 
     passages: Index
 
@@ -48,15 +48,14 @@ def open_store(
     now: Callable[[], float] = time.time,
     embeddings: bool = False,
 ) -> Store:
-    """Open the store that a URL names: in memory, in an SQLite file, in a PostgreSQL database.
+    """Open the store that a URL names: in memory, an SQLite file, or a PostgreSQL database.
 
-    The part after `sqlite:` is the path as it stands: `sqlite:ullage.db` is relative to the working
-    directory, `sqlite:///var/lib/ullage.db` starts at the root, `sqlite:~/ullage.db` in the user's
-    folder. A `postgresql://` URL is libpq's. Others open what `register_store` made known. With
-    `create=False` the store must be there. With `embeddings` its originals are found by what they
-    mean, too (extra `embeddings`); what `register_store` made known searches as it does. Raises
-    ConfigurationError for another URL, or without the extra that it needs, and StoreError where the
-    store cannot be opened.
+    The part after `sqlite:` is a path: `sqlite:ullage.db` is relative to the working directory,
+    `sqlite:///var/lib/ullage.db` starts at the root, `sqlite:~/ullage.db` is in the user's folder.
+    A `postgresql://` URL is libpq's. Other schemes open the stores added with `register_store`.
+    With `create=False` the store must exist. With `embeddings` (an extra) searches also find
+    originals by their meaning; a registered store uses its own search. Raises ConfigurationError
+    for an unknown URL or a missing extra, and StoreError if the store cannot be opened.
     """
     store = _open_store(url, create=create, limits=limits, now=now)
     if embeddings and isinstance(store.originals, HasPassages):
@@ -86,11 +85,11 @@ def _open_store(url: str, *, create: bool, limits: StoreLimits, now: Callable[[]
 def open_log(
     url: str, *, create: bool = True, lease_s: float = LEASE_S, embeddings: bool = False
 ) -> EventLog:
-    """Open the log of sessions that a URL names, in the same forms as `open_store` takes.
+    """Open the log of sessions that a URL names; the URLs are those of `open_store`.
 
-    With `create=False` it must be there. A writer that gave no sign for `lease_s` seconds may be
-    taken over from: all who share a log give the same. With `embeddings` what was said is found by
-    what it means, too. Raises what `open_store` raises.
+    With `create=False` the log must exist. Another process may take over from a writer that was
+    silent for `lease_s` seconds; all programs that share a log must use the same value. With
+    `embeddings` searches also find text by its meaning. Raises what `open_store` raises.
     """
     log = _open_log(url, create=create, lease_s=lease_s)
     if embeddings and isinstance(log, HasPassages):
@@ -122,7 +121,7 @@ def has_log(url: str) -> bool:
 
 
 def _scheme(url: str) -> Scheme | None:
-    """Return which built-in kind of store a URL names, None for any other."""
+    """Return the built-in kind of store that a URL names, or None for any other."""
     scheme, _, rest = url.partition(":")
     if scheme == "memory" and not rest.strip("/"):
         return "memory"
@@ -134,7 +133,7 @@ def _scheme(url: str) -> Scheme | None:
 
 
 def _make_unknown_error(url: str) -> ConfigurationError:
-    """Return the refusal of a URL that opens nothing."""
+    """Return the error for a URL that opens no store."""
     scheme, colon, _ = url.partition(":")
     meant = REGISTRY.suggest(scheme) if colon and scheme not in BUILT_IN else ""
     return ConfigurationError(
@@ -145,7 +144,7 @@ def _make_unknown_error(url: str) -> ConfigurationError:
 
 @contextmanager
 def needing(url: str) -> Iterator[None]:
-    """Name the extra where a module of another package lacks."""
+    """Name the extra to install if a module of another package is missing."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -153,12 +152,12 @@ def needing(url: str) -> Iterator[None]:
 
 
 def find_file(url: str) -> Path:
-    """Return the file of an SQLite URL; raises ConfigurationError where it names none."""
+    """Return the file of an SQLite URL; raises ConfigurationError if it names none."""
     return _path(url, url.partition(":")[2])
 
 
 def _path(url: str, rest: str) -> Path:
-    """Return the file of an SQLite URL; raises ConfigurationError where it names none."""
+    """Return the file of an SQLite URL; raises ConfigurationError if it names none."""
     name = rest
     if rest.startswith("//"):
         if not rest.startswith("///"):

@@ -1,9 +1,9 @@
-"""The events of a PostgreSQL log in partitions by time, where an operator asks for it.
+"""The events of a PostgreSQL log in partitions by time, if an operator asks for it.
 
-A session lies whole in the partition of the time that it was begun at: `born` in its row of
-`sessions`, which never changes and which every append takes from there. So a number is given once
-in a session although PostgreSQL keeps keys unique in each partition only. What was recorded before
-is one partition of its own. It knows no sessions by name but those that it is given.
+A whole session lies in the partition of the time at which it began: `born` in its row of
+`sessions`. That value never changes, and every append reads it there. So a number is used only once
+in a session, although PostgreSQL keeps keys unique only within a partition. All earlier events form
+one partition of their own. It knows only the session names that are passed to it.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ Every = Literal["day", "week", "month"]
 EVERY: Final[tuple[Every, ...]] = ("day", "week", "month")
 
 AHEAD: Final = 3
-"""Partitions that are made beforehand; a session begun later lies in the last of them."""
+"""Partitions that are made in advance; sessions begun after the last one still go to it."""
 
 HASTE: Final = "SET LOCAL lock_timeout = '200ms'"
-"""Who waits for one table with another in hand gives up before PostgreSQL looks for a deadlock
-(`deadlock_timeout`, a second), and would end a writer for it; then it tries again."""
+"""A transaction that waits for one table while it holds another gives up before PostgreSQL checks
+for deadlocks (`deadlock_timeout`, one second) and would cancel a writer. Then it tries again."""
 
 ALONE: Final = "LOCK TABLE ullage.sessions, ullage.events IN ACCESS EXCLUSIVE MODE"
 PAUSE_S: Final = 0.05
 
 MARGIN_S: Final = 3600.0
-"""Seconds that making ready may take: the present partition ends no sooner."""
+"""Seconds that the preparation may take: the current partition ends no sooner."""
 
 WHOLE: Final = "events_before"
-"""The partition of what was recorded before there were partitions."""
+"""The partition of the events recorded before the log was partitioned."""
 
 LAYOUT: Final = "SELECT every, edge FROM ullage.layout"
 SET_LAYOUT: Final = "UPDATE ullage.layout SET every = %s, edge = %s"
@@ -63,7 +63,7 @@ READIED: Final[tuple[LiteralString, ...]] = (
     """,
     "ALTER TABLE ullage.events DROP CONSTRAINT IF EXISTS events_cut",
 )
-"""What is done while everybody writes: a program that knows no `born` is refused from then on."""
+"""Steps that run while others write; after them, programs that do not know `born` are refused."""
 
 SPLIT: Final[tuple[LiteralString, ...]] = (
     "ALTER TABLE ullage.events DROP CONSTRAINT events_pkey",
@@ -139,7 +139,7 @@ GONE: Final[tuple[LiteralString, ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One partition: its table, the sessions' times that it takes (Unix seconds), its bytes."""
+    """One partition: its table, the start times of its sessions (Unix seconds), its bytes."""
 
     name: str
     first: float
@@ -148,13 +148,13 @@ class Partition:
 
 
 class Partitions:
-    """The partitions of a log's events; `lease_s` is how long a silent writer is waited for."""
+    """The partitions of a log's events; `lease_s` is how long a silent writer keeps its lease."""
 
     def __init__(self, database: PostgresDatabase, lease_s: float, objects: ObjectReader) -> None:
         self._database, self._lease_s, self._objects = database, lease_s, objects
 
     def find_every(self) -> Every | None:
-        """How long a partition is, None for a log without any."""
+        """Return the length of a partition, or None for a log without partitions."""
         ((every, _),) = self._database.rows(LAYOUT)
         return cast("Every", every) if every else None
 
@@ -165,10 +165,10 @@ class Partitions:
         return sorted(made, key=lambda one: one.first)
 
     def begin(self, every: Every, ahead: int = AHEAD) -> list[Partition]:
-        """Put what is there in a partition of its own, and make those for what comes.
+        """Put the existing events in one partition, and make the partitions for the coming time.
 
-        No row is copied: writers wait while the tables are exchanged, and before that only for
-        single pages of a new index. Raises ConfigurationError where there are partitions.
+        No row is copied. Writers wait while the tables are exchanged, and before that only for
+        single pages of a new index. Raises ConfigurationError if there already are partitions.
         """
         if self.find_every() is not None:
             raise ConfigurationError(
@@ -191,7 +191,7 @@ class Partitions:
         return self.list_all()
 
     def make_ahead(self, ahead: int = AHEAD) -> list[Partition]:
-        """Make the partitions for the time to come; return those that are new."""
+        """Make the partitions for the coming time; return the new ones."""
         every = self.find_every()
         if every is None:
             raise _make_refusal(self._database.url)
@@ -201,7 +201,7 @@ class Partitions:
         return [one for one in self.list_all() if one.name not in before]
 
     def end(self) -> None:
-        """Put all events in one table again; they are copied, and nobody writes meanwhile."""
+        """Put all events in one table again; this copies them, and nobody can write meanwhile."""
         if self.find_every() is None:
             raise _make_refusal(self._database.url)
         with self._changing() as cursor:
@@ -210,22 +210,22 @@ class Partitions:
             cursor.execute(SET_LAYOUT, ("", float("inf")))
 
     def drop(self, due: Mapping[str, float]) -> list[str]:
-        """Drop the partitions whose sessions are all due and free; return the sessions gone.
+        """Drop the partitions whose sessions are all due and free; return the removed sessions.
 
-        `due` is the sessions that may go, with the time of the last event that each had then. The
-        partition that new sessions go to stays.
+        `due` maps the sessions that may go to the time that their last event then had. The
+        partition for new sessions stays.
         """
         gone: list[str] = []
         if self.find_every() is None:
             return gone
         ((clock,),) = self._database.rows(CLOCK)
-        for one in self.list_all()[:-1]:  # the last one takes new sessions, however old it is
+        for one in self.list_all()[:-1]:  # the last one takes new sessions at any age
             if one.end <= clock:
                 gone += self._drop(one, due)
         return gone
 
     def _drop(self, one: Partition, due: Mapping[str, float]) -> list[str]:
-        """Drop a partition with its sessions; do nothing where one of them is to stay."""
+        """Drop a partition with its sessions; do nothing if one of them must stay."""
         between = (one.first, one.end)
         rows = self._database.rows(THERE, between)
         if not all(name in due and last <= due[name] for name, _, last in rows):
@@ -256,7 +256,7 @@ class Partitions:
         return True
 
     def _make_ahead(self, cursor: Cursor, every: Every, ahead: int) -> None:
-        """Make the partitions that lack until so many are there behind the present one."""
+        """Make the missing partitions until `ahead` of them follow the current one."""
         ((_, edge),) = cursor.execute(LAYOUT).fetchall()
         first, until = edge + 1, _read_clock(cursor)
         for _ in range(ahead + 1):
@@ -273,9 +273,9 @@ class Partitions:
 
     @contextmanager
     def _changing(self) -> Iterator[Cursor]:
-        """Hold the tables alone, in one transaction without a time limit.
+        """Hold the tables exclusively, in one transaction without a time limit.
 
-        Raises BusyWriter where they are not free for `wait_s`.
+        Raises BusyWriter if they are not free within `wait_s`.
         """
         until = time.monotonic() + self._database.wait_s
         with self._database.patiently() as cursor:
@@ -301,13 +301,13 @@ class Partitions:
 
 
 def _list_moved(name: str) -> LiteralString:
-    """Return the query for what stands in the place of texts that are elsewhere."""
+    """Return the query for the references to moved texts."""
     sql = f"SELECT data FROM ullage.{name} WHERE octet_length(data) < 2000"  # noqa: S608 - our name
     return f"{sql} AND starts_with(data, 'object:')"
 
 
 def _list_checks(cut: float) -> Iterator[LiteralString]:
-    """Yield what proves that all rows are of before, so that the exchange reads none of them."""
+    """Yield statements that prove that all rows are older, so that the exchange reads no row."""
     check = f"ADD CONSTRAINT events_cut CHECK (born < {cut!r}) NOT VALID"
     yield f"ALTER TABLE ullage.events {check}"
     yield "ALTER TABLE ullage.events VALIDATE CONSTRAINT events_cut"
@@ -324,7 +324,7 @@ def _read_clock(cursor: Cursor) -> float:
 
 
 def _find_end(at: float, every: Every) -> float:
-    """Return where the day, week or month of a time ends, in UTC and Unix seconds."""
+    """Return the end of the day, week or month of a time, in UTC and Unix seconds."""
     day = datetime.fromtimestamp(at, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     if every == "day":
         return (day + timedelta(days=1)).timestamp()
@@ -334,7 +334,7 @@ def _find_end(at: float, every: Every) -> float:
 
 
 def _read_bounds(told: str) -> tuple[float, float]:
-    """Return the bounds in what PostgreSQL says of a partition."""
+    """Return the bounds in PostgreSQL's description of a partition."""
     ends = [part.partition(")")[0].strip("'") for part in told.split("(")[1:]]
     try:
         first, end = (float("-inf") if one == "MINVALUE" else float(one) for one in ends)

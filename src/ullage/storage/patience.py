@@ -1,4 +1,4 @@
-"""How long an event loop waits for the answer of a store. It knows no store and no outage."""
+"""Limits how long an event loop waits for a store's answer. It knows no store and no outage."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 ANSWER_S: Final = 1.0
-"""Seconds that an event loop waits for a store's answer. What a thread asks for takes as long as
-the store's own waits."""
+"""Seconds that an event loop waits for a store's answer. A call from a thread takes as long as the
+store's own waits."""
 
 PIECES: Final = 10
-"""Pieces of that time. Of a loop that is held up, or has too little of the processor, each takes
-longer: such a loop hears of the time before it hears of an answer that has long come."""
+"""Pieces of that time. If the loop is blocked, or gets too little of the processor, each piece
+takes longer. Without them such a loop would see the timeout before an answer that has long arrived.
+"""
 
 
 async def wait_for_answer(asked: Awaitable[Result]) -> Result:
-    """Return the answer of a store; raises TimeoutError beyond `ANSWER_S`, and what it raises."""
+    """Return the answer of a store; raises TimeoutError after `ANSWER_S`, or the store's error."""
     import asyncio
 
     task = asyncio.ensure_future(asked)
@@ -35,7 +36,7 @@ async def wait_for_answer(asked: Awaitable[Result]) -> Result:
 
 
 class _Patience:
-    """Breaks off the wait of a task once all pieces of the time are over."""
+    """Cancels a task when all pieces of the time are over."""
 
     def __init__(self, task: asyncio.Task[Any]) -> None:
         self._task, self._loop = task, task.get_loop()
@@ -55,12 +56,12 @@ class _Patience:
             self._task.cancel()
 
     def end(self) -> None:
-        """Let go of the task."""
+        """Stop watching the task."""
         self._timer.cancel()
 
 
 async def wait_for_thread(asked: Awaitable[Result]) -> Result:
-    """Do as `wait_for_answer`, without a task: for what ends at once where it is cancelled."""
+    """Do as `wait_for_answer`, without a task: for calls that end at once when cancelled."""
     import asyncio
 
     task = asyncio.current_task()

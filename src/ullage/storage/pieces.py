@@ -1,6 +1,6 @@
-"""A session of a log read in pieces, so that its texts need not be in memory all at once.
+"""Reads a session of a log in pieces, so that its texts need not be in memory all at once.
 
-How many events a piece takes follows from how large those before were. It knows no store.
+The number of events in a piece depends on the size of the last piece. It knows no store.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from ullage.storage.log import EventLog
 
 FIRST: Final = 256
-"""Events of the first piece: how large they are is not known before."""
+"""Events of the first piece, when their size is not known yet."""
 
 MOST: Final = 2_048
-"""Events of a piece at most."""
+"""Most events of a piece."""
 
 BYTES: Final = 4_000_000
-"""Bytes of text that a piece is to have."""
+"""Bytes of text that a piece should have."""
 
 
 class Pieces:
-    """Where the next piece of a session begins and ends: `after` < seq <= `upto`.
+    """Bounds of the next piece of a session: `after` < seq <= `upto`.
 
-    `end` is the last event that is wanted. Whoever reads takes each piece in with `take`.
+    `end` is the last event to read. The reader passes each piece to `take`.
     """
 
     def __init__(self, after: int, end: int) -> None:
@@ -37,7 +37,7 @@ class Pieces:
 
     @property
     def is_last(self) -> bool:
-        """Whether the next piece reaches the end."""
+        """Tell whether the next piece reaches the end."""
         return self.after + self._count >= self.end
 
     @property
@@ -46,9 +46,9 @@ class Pieces:
         return min(self.after + self._count, self.end)
 
     def take(self, events: Sequence[Event]) -> None:
-        """Take a piece in; raises StoreError where it does not go on from the one before.
+        """Note a piece that was read; raises StoreError if it does not follow the piece before.
 
-        That is so where the session was rewritten meanwhile, such as by a purge.
+        That happens if the session was rewritten meanwhile, such as by a purge.
         """
         if not events:
             self.end = self.after
@@ -66,10 +66,10 @@ class Pieces:
 def read_pieces(
     log: EventLog, session: str, after: int = 0, upto: int | None = None
 ) -> Iterator[list[Event]]:
-    """Yield what `log.read` returns, piece by piece; raises what that raises, at the piece.
+    """Yield the events of `log.read`, piece by piece; raises what that raises, at the piece.
 
-    What is recorded after the first piece was read is left out. Raises StoreError where the
-    session was rewritten meanwhile.
+    Events recorded after the first piece was read are left out. Raises StoreError if the session
+    was rewritten meanwhile.
     """
     head = log.head(session).seq
     pieces = Pieces(after, head if upto is None else min(head, upto))

@@ -1,9 +1,9 @@
 """A store in PostgreSQL, shared by processes on any number of hosts.
 
-This module says how PostgreSQL differs from other engines; `sql_store` does the work. Whoever
-writes holds the place of the writer of its scope until its transaction ends; whoever reads waits
-for nobody. What concerns rows of other scopes (their order of use, what is forgotten) comes last
-and leaves out rows that another holds, so nobody waits with a row of somebody else in hand.
+This module defines how PostgreSQL differs from other engines; `sql_store` does the work. A writer
+holds the lock of its scope until its transaction ends; a reader waits for nobody. Changes to rows
+of other scopes (their order of use, removals) come last and skip rows that another writer has
+locked, so nobody waits while holding a row of somebody else.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ullage.storage.threaded import MOST, Desk
 from ullage.threads import Threads
 
 WRITER: Final = 0x756C6C68
-"""The first number of the locks that are writers' places; the second is a hash of the scope."""
+"""The first number of the writers' advisory locks; the second is a hash of the scope."""
 
 SEAT: Final = "SELECT pg_advisory_xact_lock(%(writer)s::int, %(number)s::int)"
 DRAW: Final = "SELECT nextval('ullage.turns') FROM generate_series(1, %(count)s)"
@@ -51,13 +51,14 @@ FIRST: Final = """
 """
 
 LONGEST_KEY: Final = 150
-"""Characters of a key that stand as they are: an index takes 2,704 bytes, and three keys a row."""
+"""Longest key stored as it is, in characters: an index entry takes 2,704 bytes and holds three
+keys."""
 
 HASHED: Final = "blake2b:"
 
 
 def key(text: str) -> str:
-    """Return a key that PostgreSQL can hold and index; one that it could not becomes its hash."""
+    """Return a key that PostgreSQL can store and index; any other becomes its hash."""
     fits = len(text) <= LONGEST_KEY and text.isprintable() and not text.startswith(HASHED)
     if fits:
         return text
@@ -74,7 +75,7 @@ def _lock_scope(writer: Writer, number: int) -> None:
 
 @contextmanager
 def _touch_noted(writer: Writer, noted: Mapping[int, float]) -> Iterator[None]:
-    """Draw the turns first, so that what is written inside is newer; write them last."""
+    """Draw the turns first, so that rows written inside are newer; write the turns last."""
     if not noted:
         yield
         return
@@ -112,21 +113,21 @@ ENGINE: Final = Engine(
 
 
 MOST_COUNTED: Final = 400
-"""Passages of a term that are looked at: beyond, it is a common one."""
+"""Passages of a term that a search looks at; a term with more is a common one."""
 
 
 def _pack_terms(terms: Sequence[str]) -> list[str]:
-    """Return the words of a passage: their beginnings are found by themselves."""
+    """Return the words of a passage without stems, because a prefix query finds those."""
     return sorted({term for term in terms if not term.endswith(STEMMED)})
 
 
 def _write_query(term: str) -> str:
-    """Return a term as a tsquery; there is neither quote nor backslash in one."""
+    """Return a term as a tsquery; terms contain neither quotes nor backslashes."""
     return f"'{term[:-1]}':*" if term.endswith(STEMMED) else f"'{term}'"
 
 
 def _pack_question(weights: Mapping[str, float]) -> Mapping[str, object]:
-    """Return terms with their weights, and the rarest together: a common one finds too many."""
+    """Return terms with weights, and the rarest combined, as a common term finds too many."""
     asked = {_write_query(term): weight for term, weight in weights.items()}
     rarest = list(asked)
     for count in range(2, min(len(rarest), 3) + 1):
@@ -215,10 +216,10 @@ PASSAGES: Final = PassageEngine(
 
 
 class PostgresStore(SqlStore):
-    """All three in one database; `now` returns seconds since the epoch.
+    """The three parts in one database; `now` returns seconds since the epoch.
 
-    `create=False` raises StoreError where nothing of ours is there. `wait_s` is how long a lock of
-    another program is waited for before BusyWriter is raised.
+    `create=False` raises StoreError if the database holds no store. `wait_s` is how long it waits
+    for another program's lock before it raises BusyWriter.
     """
 
     instead = "open one in the other process: ullage.open_store(url)"

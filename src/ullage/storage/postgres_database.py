@@ -1,11 +1,11 @@
-"""One PostgreSQL database, whose schema `ullage` is ours: durable, versioned, told in words.
+"""One PostgreSQL database with our schema `ullage`: durable, versioned, with clear errors.
 
-It knows tables and versions, and nothing of what is kept in them. Up to `MOST` connections, opened
-as they are needed: threads and processes wait for each other in the database, up to `wait_s`, and
-only for the same rows. A lost connection is opened again at the next use; what only reads is then
-asked once more, as is a sign of life; what else writes never. A connection must not be carried
-across a fork: all are closed before, and each side opens its own. (psycopg's pool has threads of
-its own, which no fork survives.)
+It knows tables and versions, but not the contents. It opens up to `MOST` connections as needed.
+Threads and processes wait for each other in the database, up to `wait_s`, and only for the same
+rows. The next use reopens a lost connection. Statements that only read, and heartbeats, are then
+repeated once; other writes never are. A connection must not be carried across a fork: all are
+closed before it, and each side opens its own. (psycopg's pool has threads of its own, which do not
+survive a fork.)
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from ullage.core.errors import BusyWriter, ConfigurationError, StoreAway, StoreE
 from ullage.storage.postgres_url import SECRET, hide_password
 
 ADVISORY: Final = 0x756C6C67
-"""`ullg`: the number of the lock under which the schema is changed."""
+"""`ullg`: the number of the lock that protects changes of the schema."""
 
 WAIT_S: Final = 5.0
 
 IDLE_S: Final = 4.0
-"""Seconds after which PostgreSQL ends a transaction whose program says nothing; under `WAIT_S`.
+"""Seconds after which PostgreSQL ends a transaction whose program is silent; less than `WAIT_S`.
 
-A suspended program (a closed laptop, a paused container) keeps its connection, and with it its
-locks, as long as it is suspended.
+A suspended program (a closed laptop, a paused container) otherwise keeps its connection and its
+locks as long as it is suspended.
 """
 
 ANSWER_S: Final = 30.0
-"""Seconds that the answer to one statement may take. A server that is stopped keeps its side of a
-connection alive, so that no time-out of TCP ever ends the wait."""
+"""Seconds that the answer to one statement may take. A stopped server keeps its side of a
+connection alive, so no TCP time-out ends the wait."""
 
 MOST: Final = 8
-"""Connections of one process to a database; PostgreSQL allows 100 in all by default."""
+"""Connections of one process to a database; by default PostgreSQL allows 100 in all."""
 
 MIGRATIONS: Final[Sequence[LiteralString]] = (
     """
@@ -187,7 +187,7 @@ DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
         "tcp_user_timeout": "15000",
     }
 )
-"""Parameters of libpq where the URL says nothing: a host that is gone is noticed in 15 seconds."""
+"""Defaults for libpq: they detect a lost host within 15 seconds."""
 
 FORCED: Final = """
     SELECT set_config('lock_timeout', %s, false),
@@ -197,10 +197,10 @@ FORCED: Final = """
     set_config('synchronous_commit', CASE current_setting('synchronous_commit')
                WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, false)
 """
-"""Whatever the defaults of the role: acknowledged is on disk, and a swap sees the newest row."""
+"""These override the defaults of the role: a commit is on disk, and a swap sees the newest row."""
 
 TABLES: Final[Sequence[LiteralString]] = ("events", "records", "passages", "spots")
-"""Where text was, or words of it."""
+"""Tables that held text, or words of it."""
 
 FOUND: Final = """
     SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'ullage'),
@@ -230,7 +230,7 @@ ADVICE: Final[Sequence[tuple[tuple[type[psycopg.Error], ...], str]]] = (
     ),
     ((psycopg.DataError,), "cannot hold this"),
 )
-"""What each error means for the database (PostgreSQL, appendix A), most precise first."""
+"""The meaning of each error for the database (PostgreSQL, appendix A), most precise first."""
 
 Rows = list[tuple[Any, ...]]
 Bindings = Sequence[Any] | dict[str, Any]
@@ -239,7 +239,7 @@ Result = TypeVar("Result")
 
 
 class Connection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection that is closed where the server gives no answer for `answer_s` seconds."""
+    """A connection that closes if the server gives no answer for `answer_s` seconds."""
 
     answer_s = ANSWER_S
 
@@ -249,7 +249,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
         interval: float = 0.1,
         timeout: float | None = None,
     ) -> Result:
-        """Do as psycopg does, for a bounded time; raises OperationalError beyond it."""
+        """Wait as psycopg does, but for a limited time; raises OperationalError after that."""
         return super().wait(self._limit(gen), interval, timeout)
 
     def _limit(self, gen: Generator[Any, Any, Result]) -> Generator[Any, Any, Result]:
@@ -258,7 +258,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
             asked = next(gen)
             while True:
                 ready = yield asked
-                if not ready and time.monotonic() > until:  # an interval went by
+                if not ready and time.monotonic() > until:  # an interval has passed
                     self.pgconn.finish()
                     raise psycopg.OperationalError(f"no answer for {self.answer_s:g} seconds")
                 asked = gen.send(ready)
@@ -268,20 +268,20 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
 
 
 class PatientConnection(Connection):
-    """A connection that waits for an answer as long as it takes."""
+    """A connection that waits for an answer without a limit."""
 
     answer_s = float("inf")
 
 
 class ConnectionLost(StoreAway):
-    """Report a connection that broke, or was refused; what was being written may be there."""
+    """Report a connection that broke or was refused; a pending write may have succeeded."""
 
 
 class PostgresDatabase:
-    """A database; `wait_s` is how long another's lock is waited for.
+    """A database; `wait_s` is how long to wait for another program's lock.
 
-    Raises StoreError where it cannot be reached or is not for us, and with `create=False` where
-    nothing of ours is there.
+    Raises StoreError if the database cannot be reached or used, and with `create=False` if it holds
+    no store.
     """
 
     def __init__(
@@ -306,7 +306,7 @@ class PostgresDatabase:
             pass
 
     def rows(self, sql: LiteralString, bindings: Bindings = ()) -> Rows:
-        """Return what a statement yields that only reads, or that may be carried out twice."""
+        """Return the rows of a statement that only reads, or that may run twice."""
         try:
             return self.once(sql, bindings)
         except ConnectionLost:
@@ -315,16 +315,16 @@ class PostgresDatabase:
     read = rows
 
     def once(self, sql: LiteralString, bindings: Bindings = ()) -> Rows:
-        """Return what one statement yields, a transaction of its own.
+        """Return the rows of one statement, in its own transaction.
 
-        Raises ConnectionLost where it may or may not have been carried out.
+        Raises ConnectionLost if it may or may not have run.
         """
         with self._using() as connection:
             return connection.execute(sql, bindings).fetchall()
 
     @contextmanager
     def writing(self) -> Iterator[Cursor]:
-        """Make one transaction; all is kept at the end, or nothing after an error."""
+        """Make one transaction; commit at the end, or roll back after an error."""
         with (
             self._using(alive=True) as connection,
             connection.transaction(),
@@ -334,9 +334,10 @@ class PostgresDatabase:
 
     @contextmanager
     def patiently(self) -> Iterator[Cursor]:
-        """Lend a connection of its own, whose statements may take as long as they need.
+        """Lend a separate connection, whose statements have no time limit.
 
-        Locks are waited for as ever: who waits for one holds up all that come behind.
+        Waits for locks are still limited: a statement that waits for a lock holds up all that come
+        after it.
         """
         held: Connection | None = None
         try:
@@ -352,10 +353,10 @@ class PostgresDatabase:
                 held.close()
 
     def scrub(self) -> str:
-        """Write the tables anew without what was deleted; return what may still hold it.
+        """Rewrite the tables without deleted data; return where some may still be.
 
-        `VACUUM FULL` locks a table while it is copied. Where another holds it for longer than
-        `wait_s`, or the answer takes too long, it is left to an administrator.
+        `VACUUM FULL` locks a table while it copies it. If another program holds the table for
+        longer than `wait_s`, or the answer takes too long, an administrator has to do it.
         """
         try:
             with self._using(alive=True) as connection:
@@ -367,11 +368,11 @@ class PostgresDatabase:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed for good."""
+        """Tell whether it was closed for good."""
         return self._ended
 
     def close(self) -> None:
-        """Close all connections for good, when nobody uses one. A second time does nothing."""
+        """Close all connections for good, once none is in use. A second call does nothing."""
         with self._gate:
             self._ended = True
             self._gate.wait_for(lambda: not self._lent)
@@ -379,10 +380,10 @@ class PostgresDatabase:
 
     @contextmanager
     def _using(self, *, alive: bool = False) -> Iterator[Connection]:
-        """Lend a connection; an error of PostgreSQL comes out as ours, without secrets.
+        """Lend a connection; raise PostgreSQL's errors as ours, without secrets.
 
-        With `alive` it is asked for a sign of life first: one that broke while idle is no reason to
-        fail.
+        With `alive` the connection is tested first, so that one that broke while idle causes no
+        failure.
         """
         held = self._take_connection()
         try:
@@ -393,15 +394,15 @@ class PostgresDatabase:
             yield held
         except psycopg.Error as error:
             told = self._translate_error(error, held)
-            if isinstance(told, ConnectionLost):  # the others broke with it, most likely
+            if isinstance(told, ConnectionLost):  # the other connections most likely broke, too
                 with self._gate:
                     self._drop()
-            raise told from None  # libpq's words may hold what the URL held
+            raise told from None  # libpq's message may hold parts of the URL
         finally:
             self._give_back(held)
 
     def _take_connection(self) -> Connection | None:
-        """Take a place, and the connection used last; None where one is to be opened."""
+        """Take a slot and the last used connection; return None if one must be opened."""
         with self._gate:
             self._gate.wait_for(lambda: self._ended or not (self._forking or self._lent >= MOST))
             if self._ended:
@@ -410,7 +411,7 @@ class PostgresDatabase:
             return self._idle.pop() if self._idle else None
 
     def _give_back(self, held: Connection | None) -> None:
-        """Keep a connection that stands where a new transaction can begin; close any other."""
+        """Keep a connection that can begin a new transaction; close any other."""
         fit = held is not None and held.info.transaction_status == TransactionStatus.IDLE
         if held is not None and not fit:
             held.close()
@@ -426,7 +427,7 @@ class PostgresDatabase:
             connection.close()
 
     def _translate_error(self, error: psycopg.Error, held: Connection | None) -> StoreError:
-        """Return what an error of PostgreSQL means, naming the database."""
+        """Return the error that explains a PostgreSQL error and names the database."""
         said = " ".join(str(error).split())
         for name in SECRET:
             if secret := self._parameters.get(name):
@@ -455,7 +456,7 @@ class PostgresDatabase:
     # --- opening --------------------------------------------------------------------------------
 
     def _open_connection(self) -> Connection:
-        """Connect, and bring the schema to this version."""
+        """Connect, and migrate the schema to this version."""
         connection = Connection.connect(**self._parameters, autocommit=True)
         try:
             _demand_unicode(connection, self.url)
@@ -469,9 +470,9 @@ class PostgresDatabase:
         return connection
 
     def _version(self, connection: Connection) -> int:
-        """Return the version of the schema, 0 where it is to be made.
+        """Return the version of the schema, or below 1 if its tables must be created.
 
-        Refuses what is not ours, what is newer, and with `create=False` what is not there.
+        Refuses another program's schema, a newer one, and with `create=False` a missing one.
         """
         ((schema, tables, ours),) = connection.execute(FOUND).fetchall()
         version = 0
@@ -518,14 +519,14 @@ class PostgresDatabase:
         self._drop()
 
     def after_fork(self) -> None:
-        """Go on, in the parent and in the child; the next use connects."""
+        """Continue, in the parent and in the child; the next use connects."""
         self._forking = False
         self._gate.notify_all()
         self._gate.release()
 
 
 def _lives(connection: Connection) -> bool:
-    """Tell whether a connection that was idle answers; one that does not is closed."""
+    """Tell whether an idle connection still answers; close it if not."""
     try:
         connection.execute("SELECT 1")
     except psycopg.OperationalError:
@@ -535,12 +536,12 @@ def _lives(connection: Connection) -> bool:
 
 
 def read_parameters(url: str, shown: str) -> dict[str, Any]:
-    """Return what a URL says to libpq; raises ConfigurationError where it says nothing."""
+    """Return the libpq parameters of a URL; raises ConfigurationError if it has none."""
     try:
         said = conninfo.conninfo_to_dict(url)
     except psycopg.ProgrammingError:
         said = None
-    if said is None:  # outside: libpq quotes the part it stumbled over, a password perhaps
+    if said is None:  # raised here, as libpq's error may quote a password
         raise ConfigurationError(
             f"store {shown!r} is no URL of PostgreSQL: write postgresql://USER@HOST:PORT/DATABASE, "
             "with %XX for special characters in a name or a password"
@@ -558,7 +559,7 @@ def _demand_unicode(connection: Connection, shown: str) -> None:
 
 
 def _close_at_fork(database: PostgresDatabase) -> None:
-    """Have a database closed before this process forks, as long as it lives."""
+    """Close a database before each fork of this process, while the database exists."""
     if not hasattr(os, "register_at_fork"):
         return
     seen = weakref.ref(database)

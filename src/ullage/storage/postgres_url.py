@@ -1,4 +1,4 @@
-"""URLs of servers as they may be shown: without what opens them. It connects to nothing."""
+"""URLs of servers without their secrets, safe to show. It connects to nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SECRET: Final = ("password", "sslpassword")
 
 
 def hide_password(url: str) -> str:
-    """Return a URL without its password, wherever it stands, or is likely to stand."""
+    """Return a URL without its password, at every place where one may be."""
     scheme, found, rest = url.partition("://")
     if not found:
         return url
@@ -27,5 +27,5 @@ def hide_password(url: str) -> str:
 
 
 def _host(host: str) -> str:
-    """Return a host with its port; what is no port may be a password without its `@host`."""
+    """Return a host with its port; an invalid port may be a password without its `@host`."""
     return host if HOST.fullmatch(host) else host.partition(":")[0]

@@ -1,8 +1,8 @@
-"""What a store is: checkpoints, conversations and originals, each behind one to five methods.
+"""The protocol of a store: checkpoints, conversations and originals, each with one to five methods.
 
-Every store keeps them alike; the tests run the same operations on all. The `Async...` protocols are
-for a store that can be waited for: a part that has them beside the blocking methods is awaited,
-any other is driven in threads (see `threaded`). It knows no store.
+All stores behave alike; the tests run the same operations on all. The `Async...` protocols are for
+stores with async methods. A part that has them in addition to its blocking methods is awaited; any
+other is driven in threads (see `threaded`). It knows no store.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ullage.core.guard.conversation import Conversation
 
 
-class ReadOnlyStore(StoreError):  # noqa: N818 - named for what was found
-    """Report a store whose file may be read and not written."""
+class ReadOnlyStore(StoreError):  # noqa: N818 - named for the condition
+    """Report a store whose file can be read but not written."""
 
 
 DAY_S: Final = 24 * 3600.0
@@ -32,9 +32,9 @@ WEEK_S: Final = 7 * DAY_S
 class StoreLimits:
     """How much a store keeps, and for how long.
 
-    `most` is the number of records of each kind, `characters` the size of all
-    originals together; beyond either what was used longest ago goes first, the newest never.
-    What nobody used for `ttl_s` seconds is out of time.
+    `most` is the number of records of each kind, `characters` the size of all originals together.
+    Over either limit the least recently used records are removed first, but never the newest. A
+    record that nobody used for `ttl_s` seconds has expired.
     """
 
     most: int = 10_000
@@ -56,66 +56,66 @@ class Checkpoints(Protocol):
     """Records of compactions, by scope and prefix."""
 
     def load(self, scope: str, prefixes: Sequence[str]) -> Checkpoint | None:
-        """Return what holds under the first of `prefixes` that has something, or None.
+        """Return the checkpoint that holds under the first of `prefixes` that has one, or None.
 
-        Of two policies' under one prefix the higher generation holds, of equals the one saved
-        last.
+        If two policies have one under the same prefix, the higher generation holds; if the
+        generations are equal, the one saved last.
         """
         ...
 
     def save(self, checkpoint: Checkpoint) -> Checkpoint:
-        """Store a checkpoint unless its policy has one of its generation there, or of a higher.
+        """Store a checkpoint unless its policy has one of the same or a higher generation.
 
-        Returns what is stored: the loser of a race takes the winner's.
+        Returns the stored checkpoint: the loser of a race gets the winner's.
         """
         ...
 
     def save_measured(self, checkpoint: Checkpoint) -> None:
-        """Replace a stored checkpoint by one that carries its measured size.
+        """Replace a stored checkpoint by the same one with its measured size.
 
-        A late report on a checkpoint that another has taken the place of changes nothing.
+        A late report on a checkpoint that has been replaced changes nothing.
         """
         ...
 
     def undo(self, checkpoint: Checkpoint) -> bool:
-        """Take a checkpoint away: what was stored under its prefix before it holds again.
+        """Remove a checkpoint; the one stored before it under its prefix holds again.
 
-        Returns whether it was there. One that another script has taken the place of stays.
+        Returns whether it was there. A checkpoint with another script stays.
         """
         ...
 
     def all(self) -> list[Checkpoint]:
-        """Return the checkpoint that holds of each policy and prefix, used longest ago first."""
+        """Return the current checkpoint of each policy and prefix, least recently used first."""
         ...
 
 
 class Conversations(Protocol):
-    """What is remembered of conversations from call to call."""
+    """State of conversations from call to call."""
 
     def load(self, scope: str, prefixes: Sequence[str]) -> Conversation | None:
-        """Return what is kept under the first of `prefixes` that has something, or None."""
+        """Return the state under the first of `prefixes` that has one, or None."""
         ...
 
     def save(self, conversation: Conversation) -> None:
-        """Keep the state of a conversation in place of what was kept under its prefix."""
+        """Keep the state of a conversation; replace the old one under its prefix."""
         ...
 
 
 class Originals(Protocol):
-    """The texts that placeholders stand for."""
+    """The texts that placeholders replace."""
 
     def keep(self, items: Mapping[str, str]) -> None:
-        """Keep texts by their references. A reference that is known keeps its text."""
+        """Keep texts by their references. A known reference keeps its text."""
         ...
 
     def read(self, reference: str) -> str | None:
-        """Return the text of a reference, or None where there is none (any more)."""
+        """Return the text of a reference, or None if it is unknown or gone."""
         ...
 
 
 @runtime_checkable
 class SearchesOriginals(Protocol):
-    """Originals that can be searched; those of the stores that come with the package can."""
+    """Originals that can be searched; all stores of this package support it."""
 
     def search(self, query: str, hits: int = HITS, area: SearchArea = EVERYWHERE) -> list[Hit]:
         """Return the passages that fit a query best."""
@@ -124,17 +124,17 @@ class SearchesOriginals(Protocol):
 
 @runtime_checkable
 class ForgetsTenants(Protocol):
-    """A store that can forget one of those who share it; those that come with the package can."""
+    """A store that can forget one tenant; all stores of this package can."""
 
     def forget_tenant(self, mark: str) -> int:
-        """Forget the checkpoints and conversations whose scope has `mark`; return how many.
+        """Forget the checkpoints and conversations whose scope contains `mark`; return how many.
 
-        Originals that only they name go, too.
+        This also removes originals that only they name.
         """
         ...
 
     def scrub(self) -> str:
-        """Overwrite what was deleted, as far as the store can; return what may still hold it."""
+        """Overwrite deleted data as far as the store can; return where some may still be."""
         ...
 
 
@@ -163,7 +163,7 @@ class AsyncCheckpoints(Protocol):
 
 
 class AsyncConversations(Protocol):
-    """What is remembered from call to call, for an event loop."""
+    """State of conversations from call to call, for an event loop."""
 
     async def aload(self, scope: str, prefixes: Sequence[str]) -> Conversation | None:
         """Do as `load`."""
@@ -175,7 +175,7 @@ class AsyncConversations(Protocol):
 
 
 class AsyncOriginals(Protocol):
-    """The texts that placeholders stand for, for an event loop."""
+    """The texts that placeholders replace, for an event loop."""
 
     async def akeep(self, items: Mapping[str, str]) -> None:
         """Do as `keep`."""
@@ -187,11 +187,11 @@ class AsyncOriginals(Protocol):
 
 
 class Store(Protocol):
-    """Durable state of guards. Safe to share between threads; `url` names it to people."""
+    """Durable state of guards. Safe to share between threads; `url` is its name for people."""
 
     @property
     def url(self) -> str:
-        """What opens it."""
+        """The URL that opens it."""
         ...
 
     @property
@@ -201,18 +201,18 @@ class Store(Protocol):
 
     @property
     def conversations(self) -> Conversations:
-        """What is remembered from call to call."""
+        """The state of conversations from call to call."""
         ...
 
     @property
     def originals(self) -> Originals:
-        """The texts that placeholders stand for."""
+        """The texts that placeholders replace."""
         ...
 
     def purge(self, now: float) -> int:
-        """Forget what is out of time at `now` (seconds since the epoch); return how much."""
+        """Forget records expired at `now` (seconds since the epoch); return how many."""
         ...
 
     def close(self) -> None:
-        """Let go of files; what is kept in memory is forgotten."""
+        """Close files; a store in memory is forgotten."""
         ...

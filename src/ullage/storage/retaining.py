@@ -1,6 +1,6 @@
-"""What a log says of its sessions before some of them go, and how one is taken out of it.
+"""Protocols of logs and stores that can move large texts elsewhere, and remove whole sessions.
 
-The logs that come with the package can do both. It knows no rules and no store.
+The logs of this package support all of them. It knows no rules and no store.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from ullage.core.session.originals import KEEPING, TEXTS
 from ullage.storage.objects import MARK, LostText, ObjectReader
 
 MOVABLE: Final = tuple(sorted({*TEXTS, *KEEPING}))
-"""Types of events whose data may be elsewhere."""
+"""Types of events whose data may be stored elsewhere."""
 
 BATCH: Final = 5_000
-"""Events that one transaction takes out: another writer waits for no more."""
+"""Events that one transaction removes, so that other writers wait only briefly."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionExtent:
-    """How old and how large a session is: `last` is the time of its last event, in Unix seconds.
+    """Age and size of a session: `last` is the time of its last event, in Unix seconds.
 
-    One without an event has the time of its creation. `size` is in bytes of data, 0 where it was
-    not asked for.
+    A session without events has the time of its creation. `size` is in bytes of data, or 0 if it
+    was not requested.
     """
 
     session: str
@@ -36,7 +36,7 @@ class SessionExtent:
 
 
 class StoredText(NamedTuple):
-    """A text of a session as its row has it: the number and the id of its event."""
+    """A text of a session as stored in its row: the number and the id of its event."""
 
     seq: int
     id: str
@@ -46,10 +46,10 @@ class StoredText(NamedTuple):
 def load_events(
     objects: ObjectReader, rows: Sequence[tuple[Any, ...]], *, lost: bool = False
 ) -> list[Event]:
-    """Return rows as events, with the texts that are elsewhere.
+    """Return rows as events, with the texts that are stored elsewhere.
 
-    Raises LostText, naming the event, for one that is gone or changed there; with `lost` what
-    says where it is stays in its place.
+    Raises LostText, which names the event, if such a text is gone or changed; with `lost` its
+    reference stays instead.
     """
     if not any(row[-1].startswith(MARK) for row in rows):
         return [Event(*row) for row in rows]
@@ -63,70 +63,72 @@ def load_events(
 
 @runtime_checkable
 class MovesTexts(Protocol):
-    """A log whose large texts can be elsewhere, and are read back from there."""
+    """A log that can store large texts elsewhere, and reads them back from there."""
 
     def list_texts(self, session: str, least: int, most: int) -> list[StoredText]:
         """Return up to `most` texts of `least` bytes or more that are in the log itself.
 
-        Those of what was said, called and left out: any other is read by others than the log.
+        Only texts of messages, calls and omitted originals: other code reads the rows of other
+        types.
         """
         ...
 
     def list_moved(self, session: str | None = None) -> list[StoredText]:
-        """Return what stands in the place of texts that are elsewhere, of all sessions for None."""
+        """Return the references to moved texts, of all sessions if `session` is None."""
         ...
 
     def swap_text(self, session: str, held: StoredText, text: str) -> bool:
-        """Put a text in the place of one that is still there; return whether it was."""
+        """Replace a text if it is still there; return whether it was."""
         ...
 
 
 @runtime_checkable
 class MovesOriginals(Protocol):
-    """A store whose originals can be elsewhere, and are read back from there."""
+    """A store that can store originals elsewhere, and reads them back from there."""
 
     def list_originals(self, least: int, before: float, most: int) -> list[tuple[int, str]]:
-        """Return up to `most` originals of `least` characters or more that are in the store itself.
+        """Return up to `most` originals of `least` characters or more that are in the store.
 
-        Each with its number; those that somebody used since `before` (Unix seconds) are left out.
+        Each comes with its number. Originals used since `before` (Unix seconds) are left out.
         """
         ...
 
     def list_moved_originals(self) -> list[tuple[int, str]]:
-        """Return what stands in the place of originals that are elsewhere, each with its number."""
+        """Return the references to moved originals, each with its number."""
         ...
 
     def swap_original(self, number: int, held: str, text: str) -> bool:
-        """Put a text in the place of one that is still there; return whether it was."""
+        """Replace a text if it is still there; return whether it was."""
         ...
 
 
 @runtime_checkable
 class DropsSessions(Protocol):
-    """A log that can be rid of many sessions at once, where its events are in partitions."""
+    """A log that can drop many sessions at once, if its events are in partitions."""
 
     def drop(self, due: Mapping[str, float]) -> list[str]:
-        """Take out those of these sessions that share a part of the log with no other.
+        """Drop those of the sessions that share their partition only with each other.
 
-        `due` is the sessions, each with the time of its last event when it was chosen. Returns
-        those that are gone. What somebody writes, or wrote since, stays with its whole partition.
+        `due` maps each session to the time of its last event when it was chosen. Returns the
+        dropped sessions. A session that somebody writes, or has written since, stays with its whole
+        partition.
         """
         ...
 
 
 @runtime_checkable
 class RemovesSessions(Protocol):
-    """A log whose sessions can be taken out whole, name and all."""
+    """A log that can remove whole sessions, including their names."""
 
     def survey(self, *, sized: bool) -> list[SessionExtent]:
-        """Return all sessions, oldest first; with `sized` all data is looked at."""
+        """Return all sessions, oldest first; with `sized` it measures all data."""
         ...
 
     def remove(self, session: str, epoch: int, most: int = BATCH) -> bool:
-        """Take up to `most` of the last events out of a session; return whether it is gone.
+        """Remove up to `most` of the last events of a session; return whether it is gone.
 
-        Said until then: what is left in between is a whole session that ends earlier. With the last
-        events go its name, its leases, and what was indexed of it. Raises Fenced where `epoch` does
-        not hold the lease.
+        Call it until it returns True; until then, a whole but shorter session is left. The last
+        call also removes its name, its leases, and its index. Raises Fenced if `epoch` does not
+        hold the lease.
         """
         ...

@@ -1,4 +1,4 @@
-"""Which version of its schema a store has, told without bringing it forward or writing to it."""
+"""Reads the schema version of a store, without a migration or any write."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SchemaVersion:
 
     @property
     def outlook(self) -> str:
-        """What this ullage does with it."""
+        """The way this version of ullage treats the store."""
         if self.found > self.known:
             return "a later ullage wrote it, and this one refuses it: upgrade ullage"
         if self.found < self.known:
@@ -36,7 +36,7 @@ class SchemaVersion:
 def read_schema(url: str) -> SchemaVersion:
     """Return the version of the schema of a store in SQLite or PostgreSQL.
 
-    Raises ConfigurationError for another URL, and StoreError where there is no store of ours.
+    Raises ConfigurationError for another URL, and StoreError if there is no ullage store.
     """
     if not has_log(url):
         raise ConfigurationError(
@@ -76,7 +76,7 @@ def _ask_server(url: str) -> SchemaVersion:
             ((version,),) = connection.execute(VERSION).fetchall()
     except psycopg.errors.UndefinedTable:
         raise StoreError(f"there is no store in {shown}: check the database of the URL") from None
-    except psycopg.Error as error:  # libpq's words may hold what the URL held
+    except psycopg.Error as error:  # libpq's message may hold parts of the URL
         what = type(error).__name__
         raise StoreError(
             f"{shown} cannot be asked: check the URL, and the server ({what})"

@@ -1,7 +1,7 @@
-"""Kinds of stores that others bring: a scheme of URLs, and what opens such a store.
+"""Kinds of stores from other packages: a URL scheme, and the factory that opens such a store.
 
-A program registers a factory, or a package names it in its entry points (group `ullage.stores`).
-It knows no store.
+A program registers a factory, or a package names it in its entry points (group `ullage.stores`). It
+knows no store.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ullage.storage.protocol import Store, StoreLimits
 
 GROUP: Final = "ullage.stores"
-"""The group of entry points in which packages name their factories, by scheme."""
+"""The entry-point group in which packages name their factories, by scheme."""
 
 BUILT_IN: Final = ("memory", "sqlite", "postgresql", "postgres")
 
@@ -27,12 +27,12 @@ SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*")
 
 
 class StoreFactory(Protocol):
-    """What opens a store by its URL; it may raise StoreError and ConfigurationError."""
+    """Opens a store by its URL; it may raise StoreError and ConfigurationError."""
 
     def __call__(
         self, url: str, *, create: bool, limits: StoreLimits, now: Callable[[], float]
     ) -> Store:
-        """Return an open store; with `create` false it must be there."""
+        """Return an open store; with `create` false it must exist."""
         ...
 
 
@@ -59,7 +59,7 @@ class StoreSchemes:
             self._factories[scheme] = factory
 
     def find(self, scheme: str) -> StoreFactory | None:
-        """Return the factory of a scheme: the one that was registered, else a package's."""
+        """Return the factory of a scheme: a registered one first, then a package's."""
         found = self._factories.get(scheme)
         if found is not None or not scheme:
             return found
@@ -71,7 +71,7 @@ class StoreSchemes:
         return None
 
     def suggest(self, scheme: str) -> str:
-        """Return the scheme that a mistyped one may have meant, as a sentence, or nothing."""
+        """Return a sentence that suggests the scheme for a mistyped one, or ""."""
         from importlib.metadata import entry_points
 
         packaged: Iterable[str] = (entry.name for entry in entry_points(group=GROUP))
@@ -79,14 +79,14 @@ class StoreSchemes:
 
 
 REGISTRY: Final = StoreSchemes()
-"""The one of this process; `register_store` writes to it."""
+"""The registry of this process; `register_store` adds to it."""
 
 
 def register_store(scheme: str, factory: StoreFactory) -> None:
-    """Have `open_store` open URLs that begin with `scheme:` by this factory, from now on.
+    """Make `open_store` open URLs that begin with `scheme:` with this factory.
 
-    The factory gets the whole URL, and `create`, `limits` and `now` as `open_store` has them. A
-    package says the same with an entry point in the group `ullage.stores`, named by the scheme.
-    Raises ConfigurationError for a scheme that is built in or cannot be one.
+    The factory gets the whole URL, and `create`, `limits` and `now` of `open_store`. A package can
+    do the same with an entry point in the group `ullage.stores`, named by the scheme. Raises
+    ConfigurationError if the scheme is built in or invalid.
     """
     REGISTRY.add(scheme, factory)

@@ -1,7 +1,7 @@
-"""Searches the sessions of a log: takes in first what was recorded since the last search.
+"""Searches the sessions of a log, after it has indexed the events since the last search.
 
-A log that keeps an index has it as `passages`; of any other, and of one that may not be written,
-the events are read anew each time.
+A log that keeps an index has it as `passages`. For any other log, and for a read-only one, each
+search reads the events again.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from ullage.storage.log import EventLog
 
 BATCH: Final = 500
-"""Events that are taken in at once: another writer waits for no more."""
+"""Events indexed at once, so that other writers wait only briefly."""
 
 _GROWING: Final = threading.Lock()
-"""Held while an index in memory is grown or looked into."""
+"""Held while an index in memory grows or is searched."""
 
 
 def search_log(
@@ -32,13 +32,13 @@ def search_log(
 ) -> list[Hit]:
     """Return the passages of sessions that fit a query best, with `session` and reference.
 
-    Raises what `find_hits` raises, and StoreError where the log cannot be read.
+    Raises what `find_hits` raises, and StoreError if the log cannot be read.
     """
     index: GrowingIndex = getattr(log, "passages", None) or MemoryIndex()
     with _GROWING if isinstance(index, MemoryIndex) else nullcontext():
         try:
             _take_events(log, index, area.sessions)
-        except ReadOnlyStore:  # its index cannot grow: one in memory can
+        except ReadOnlyStore:  # its index cannot grow, but one in memory can
             similar, index = index.similar, MemoryIndex()
             index.similar = similar
             _take_events(log, index, area.sessions)
@@ -54,13 +54,13 @@ def _take_events(log: EventLog, index: GrowingIndex, wanted: Mapping[str, int] |
             try:
                 events = log.read(session, upto, end)
             except StoreError:
-                break  # one that cannot be read hides no other
+                break  # an unreadable session does not hide the others
             index.take(session, list_sources(events), end)
             upto = end
 
 
 def _list_heads(log: EventLog, wanted: Mapping[str, int] | None) -> Iterator[tuple[str, int]]:
-    """Yield the sessions that are looked into, and the last event of each."""
+    """Yield the sessions to search, and the last event of each."""
     if wanted is None:
         yield from ((head.session, head.seq) for head in log.sessions())
         return

@@ -1,8 +1,8 @@
-"""A store that may be away: asked with a deadline, stood in for by memory, caught up with later.
+"""A store that may be away: asked with a deadline, replaced by memory, updated when it is back.
 
-What is in a store is a cache of what could be made again: that it is away is never a reason not to
-compact. While it is, memory answers at once; what changed is written when it is back. It knows no
-engine and no requests.
+A store is a cache of data that can be made again, so its absence never prevents a compaction. While
+the store is away, memory answers at once; changes are written when it is back. It knows no engine
+and no requests.
 """
 
 from __future__ import annotations
@@ -54,23 +54,23 @@ log = logging.getLogger("ullage.storage")
 Result = TypeVar("Result")
 
 FIRST_S: Final = 1.0
-"""Seconds after a failure until the store is tried again; twice as long each time."""
+"""Seconds after a failure until the next try; doubled each time."""
 
 LONGEST_S: Final = 30.0
 
 NEAR: Final = 1_000
-"""Records of each kind that memory holds."""
+"""Most records of each kind in memory."""
 
 MOST: Final = 10_000
-"""Changes that wait for the store to be back; of more, the oldest are given up."""
+"""Most changes that wait for the store; beyond that, the oldest are dropped."""
 
 CHARACTERS: Final = 64 * 1024 * 1024
-"""Characters of originals among them."""
+"""Most characters of originals in these changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Doors:
-    """The three parts of a store, whether its calls block the caller, or threads of ours."""
+    """The three parts of a store; `blocking` says whether its calls block the caller."""
 
     checkpoints: AsyncCheckpoints
     conversations: AsyncConversations
@@ -78,7 +78,7 @@ class _Doors:
     blocking: bool
 
     def wait_for(self, asked: Awaitable[Result]) -> Awaitable[Result]:
-        """Return the answer; raises TimeoutError beyond `ANSWER_S` where nobody is blocked."""
+        """Return the answer; raises TimeoutError after `ANSWER_S` unless calls block the caller."""
         if self.blocking:
             return asked
         return wait_for_thread(asked) if self._is_threaded else wait_for_answer(asked)
@@ -94,21 +94,21 @@ class _Doors:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A change that waits: what makes it, and the characters that it holds."""
+    """A waiting change: the call that makes it, and the characters that it holds."""
 
     make: Callable[[_Doors], Awaitable[Any]]
     characters: int = 0
 
 
 _READ: Final = _Change(lambda doors: doors.checkpoints.aload("", ("",)))
-"""No change: what a store that is back can answer."""
+"""No change: a read that a working store can answer."""
 
 Asked = tuple[Callable[[_Doors], Awaitable[Result]], Callable[[], Result]]
-"""What a store is asked, and what memory says where it is away."""
+"""The call to the store, and the call to memory that replaces it while the store is away."""
 
 
 class Outage:
-    """Whether a store is away, and when it is tried again. Safe to share between threads."""
+    """State of a store: away or not, and when to try it again. Safe to share between threads."""
 
     def __init__(self, name: str, now: Callable[[], float] = time.monotonic) -> None:
         self._name, self._now = name, now
@@ -119,17 +119,17 @@ class Outage:
 
     @property
     def lasts_s(self) -> float | None:
-        """Seconds since the store went away, None where it is there."""
+        """Seconds since the store went away, or None if it is there."""
         since = self._since
         return None if since is None else self._now() - since
 
     @property
     def pause_s(self) -> float:
-        """Seconds until the store is to be tried again."""
+        """Seconds until the store should be tried again."""
         return max(self._again - self._now(), 0.0)
 
     def begin(self, error: Exception) -> None:
-        """Note that the store failed; of each outage one line is logged."""
+        """Note that the store failed; log one line per outage."""
         with self._lock:
             first = self._since is None
             if first:
@@ -146,7 +146,7 @@ class Outage:
             log.warning("the store is away, memory is used instead: %s", error, exc_info=strange)
 
     def end(self) -> None:
-        """Note that the store is there again."""
+        """Note that the store is back."""
         lasted = self.lasts_s
         if lasted is not None:
             self._since = None
@@ -154,12 +154,12 @@ class Outage:
 
 
 class Shelter(Unpicklable):
-    """A `Store` over one that may be away. Safe to share between threads and event loops.
+    """A `Store` based on one that may be away. Safe to share between threads and event loops.
 
-    The `a...` methods wait `ANSWER_S` seconds for the store, once; then memory answers until the
-    store is back. Of what changed meanwhile `MOST` changes are kept and written then.
+    The `a...` methods wait up to `ANSWER_S` seconds for the store, once. After that memory answers
+    until the store is back. Up to `MOST` changes of that time are kept and then written.
 
-    Under `opening` prefixes or fewer a conversation begins: memory alone is asked of it.
+    A conversation with at most `opening` prefixes has just begun: it is looked up only in memory.
     """
 
     instead = "take one that outlives it, ullage.open_store('sqlite:FILE'), and open it there too"
@@ -197,20 +197,20 @@ class Shelter(Unpicklable):
 
     @property
     def url(self) -> str:
-        """What opens the store."""
+        """The URL that opens the store."""
         return self.beneath.url
 
     @property
     def backlog(self) -> int:
-        """How many changes wait for the store to be back."""
+        """The number of changes that wait for the store."""
         return len(self._changes)
 
     def purge(self, now: float) -> int:
-        """Forget what is out of time; return how much."""
+        """Forget expired records; return how many."""
         return self.near.purge(now) + self.beneath.purge(now)
 
     def close(self) -> None:
-        """Write what waits, where the store is back, and close it."""
+        """Write the waiting changes if the store is back, and close it."""
         if self._changes and not self.outage.pause_s:
             run_at_once(self._write_changes(self._blocking))
         if self._changes:
@@ -219,26 +219,26 @@ class Shelter(Unpicklable):
         self.beneath.close()
 
     async def settle(self) -> None:
-        """Write what waits for the store, if it is there."""
+        """Write the waiting changes if the store is there."""
         if self._changes:
             await self._write_changes(self._awaited)
 
     def is_opening(self, prefixes: Sequence[str]) -> bool:
-        """Tell whether a conversation is at its beginning by the prefixes of its history."""
+        """Tell from the number of its prefixes whether a conversation has just begun."""
         return len(prefixes) <= self.opening
 
     # --- for its three parts --------------------------------------------------------------------
 
     def ask(self, asked: Asked[Result]) -> Result:
-        """Return what the store answers, blocking; while it is away, what memory does."""
+        """Return the store's answer, blocking; while the store is away, memory's answer."""
         return run_at_once(self._ask(self._blocking, *asked))
 
     async def aask(self, asked: Asked[Result]) -> Result:
-        """Do as `ask`, without blocking the event loop, for a bounded time."""
+        """Do as `ask`, without blocking the event loop, for a limited time."""
         return await self._ask(self._awaited, *asked)
 
     def defer(self, key: tuple[Any, ...], change: _Change) -> None:
-        """Keep a change until the store is back, in the place of an earlier one of its key."""
+        """Keep a change until the store is back; it replaces an earlier one with the same key."""
         with self._lock:
             self._forget(key)
             self._changes[key] = change
@@ -247,7 +247,7 @@ class Shelter(Unpicklable):
                 self._forget(next(iter(self._changes)))
 
     def recall(self, key: tuple[Any, ...]) -> bool:
-        """Give a change up that waits; tell whether there was one."""
+        """Drop a waiting change; tell whether there was one."""
         with self._lock:
             return self._forget(key)
 
@@ -275,7 +275,7 @@ class Shelter(Unpicklable):
             log.warning("%s", error)
             found = near()
             if self.outage.lasts_s is None:
-                self._give_up_changes()  # what is damaged takes no change
+                self._give_up_changes()  # a damaged record takes no change
             return found
         except Exception as error:
             if not _is_outage(error):
@@ -289,7 +289,7 @@ class Shelter(Unpicklable):
             self._catch_up_later()
 
     async def _is_back(self, doors: _Doors) -> bool:
-        """Tell whether the store is there again: a thread tries it, an event loop has a task."""
+        """Tell whether the store is back: threads try it, an event loop starts a task."""
         if not doors.blocking:
             self._catch_up_later()
             return False
@@ -310,9 +310,9 @@ class Shelter(Unpicklable):
             await self._write_changes(self._awaited)
 
     async def _write_changes(self, doors: _Doors) -> bool:
-        """Write what waits, oldest first; tell whether the store took all of it.
+        """Write the waiting changes, oldest first; tell whether the store took them all.
 
-        Where nothing waits, something is read in its place.
+        A read goes first, so that the store is tested even if nothing waits.
         """
         try:
             await self._write_change(doors, _READ)
@@ -338,21 +338,21 @@ class Shelter(Unpicklable):
 
 
 def shelter(store: Store, limits: StoreLimits = STANDARD, opening: int = 0) -> Store:
-    """Return a store that memory stands in for while it is away; one in memory as it is."""
+    """Return a store that memory replaces while it is away; a memory store unchanged."""
     if getattr(store, "is_sheltered", False) or store.url == MemoryStore.url:
         return store
     return Shelter(store, limits, opening=opening)
 
 
 class ShelteredCheckpoints:
-    """Records of compactions: what the store says; while it is away, what it said last."""
+    """Records of compactions: the store's answer or, while it is away, the last known one."""
 
     def __init__(self, shelter: Shelter) -> None:
         self._shelter = shelter
         self._near = shelter.near.checkpoints
 
     def load(self, scope: str, prefixes: Sequence[str]) -> Checkpoint | None:
-        """Return what holds under the first of `prefixes` that has something, or None."""
+        """Return the checkpoint that holds under the first of `prefixes` that has one, or None."""
         if self._shelter.is_opening(prefixes):
             return self._near.load(scope, prefixes)
         return self._shelter.ask(self._load(scope, prefixes))
@@ -364,7 +364,7 @@ class ShelteredCheckpoints:
         return await self._shelter.aask(self._load(scope, prefixes))
 
     def save(self, checkpoint: Checkpoint) -> Checkpoint:
-        """Store a checkpoint unless one of its generation is there; return what is stored."""
+        """Store a checkpoint unless one of its or a later generation exists; return the stored."""
         return self._shelter.ask(self._save(checkpoint))
 
     async def asave(self, checkpoint: Checkpoint) -> Checkpoint:
@@ -372,7 +372,7 @@ class ShelteredCheckpoints:
         return await self._shelter.aask(self._save(checkpoint))
 
     def save_measured(self, checkpoint: Checkpoint) -> None:
-        """Replace a stored checkpoint by one that carries its measured size."""
+        """Replace a stored checkpoint by the same one with its measured size."""
         self._shelter.ask(self._save_measured(checkpoint))
 
     async def asave_measured(self, checkpoint: Checkpoint) -> None:
@@ -380,7 +380,7 @@ class ShelteredCheckpoints:
         await self._shelter.aask(self._save_measured(checkpoint))
 
     def undo(self, checkpoint: Checkpoint) -> bool:
-        """Take a checkpoint away: what was stored under its prefix before it holds again."""
+        """Remove a checkpoint; the one stored before it under its prefix holds again."""
         return self._shelter.ask(self._undo(checkpoint))
 
     async def aundo(self, checkpoint: Checkpoint) -> bool:
@@ -388,7 +388,7 @@ class ShelteredCheckpoints:
         return await self._shelter.aask(self._undo(checkpoint))
 
     def all(self) -> list[Checkpoint]:
-        """Return the checkpoint that holds of each policy and prefix, used longest ago first."""
+        """Return the current checkpoint of each policy and prefix, least recently used first."""
         return self._shelter.ask((lambda doors: doors.checkpoints.aall(), self._near.all))
 
     async def aall(self) -> list[Checkpoint]:
@@ -448,23 +448,23 @@ class ShelteredCheckpoints:
         return work, near
 
     def _learn(self, found: Checkpoint) -> Checkpoint:
-        """Have memory say what the store says; return that."""
+        """Update memory with the store's answer, and return it."""
         held = self._near.save(found)
-        if held.script != found.script:  # another's, from while the store was away
+        if held.script != found.script:  # another one, saved while the store was away
             self._near.undo(held)
             self._near.save(found)
         return found
 
 
 class ShelteredConversations:
-    """What is remembered from call to call: in the store; while it is away, in memory."""
+    """State of conversations from call to call: in the store, or in memory while it is away."""
 
     def __init__(self, shelter: Shelter) -> None:
         self._shelter = shelter
         self._near = shelter.near.conversations
 
     def load(self, scope: str, prefixes: Sequence[str]) -> Conversation | None:
-        """Return what is kept under the first of `prefixes` that has something, or None."""
+        """Return the state under the first of `prefixes` that has one, or None."""
         if self._shelter.is_opening(prefixes):
             return self._near.load(scope, prefixes)
         return self._shelter.ask(self._load(scope, prefixes))
@@ -476,7 +476,7 @@ class ShelteredConversations:
         return await self._shelter.aask(self._load(scope, prefixes))
 
     def save(self, conversation: Conversation) -> None:
-        """Keep the state of a conversation in place of what was kept under its prefix."""
+        """Keep the state of a conversation; replace the old one under its prefix."""
         self._shelter.ask(self._save(conversation))
 
     async def asave(self, conversation: Conversation) -> None:
@@ -484,7 +484,7 @@ class ShelteredConversations:
         await self._shelter.aask(self._save(conversation))
 
     async def asave_all(self, conversations: Sequence[Conversation]) -> None:
-        """Save several, at once where the store can."""
+        """Save several, together if the store can."""
         await self._shelter.aask(self._save(*conversations))
 
     def _load(self, scope: str, prefixes: Sequence[str]) -> Asked[Conversation | None]:
@@ -513,14 +513,14 @@ def _save_later(conversation: Conversation, doors: _Doors) -> Awaitable[None]:
 
 
 class ShelteredOriginals:
-    """The texts that placeholders stand for: in the store; while it is away, in memory."""
+    """The texts that placeholders replace: in the store, or in memory while it is away."""
 
     def __init__(self, shelter: Shelter) -> None:
         self._shelter = shelter
         self._near = shelter.near.originals
 
     def keep(self, items: Mapping[str, str]) -> None:
-        """Keep texts by their references. A reference that is known keeps its text."""
+        """Keep texts by their references. A known reference keeps its text."""
         self._shelter.ask(self._keep(items))
 
     async def akeep(self, items: Mapping[str, str]) -> None:
@@ -528,7 +528,7 @@ class ShelteredOriginals:
         await self._shelter.aask(self._keep(items))
 
     def read(self, reference: str) -> str | None:
-        """Return the text of a reference, or None where there is none (any more)."""
+        """Return the text of a reference, or None if it is unknown or gone."""
         return self._shelter.ask(self._read(reference))
 
     async def aread(self, reference: str) -> str | None:
@@ -550,7 +550,7 @@ class ShelteredOriginals:
 
 
 class SearchedOriginals(ShelteredOriginals):
-    """Those of a store that can be searched."""
+    """Originals of a store that can be searched."""
 
     def search(self, query: str, hits: int = HITS, area: SearchArea = EVERYWHERE) -> list[Hit]:
         """Return the passages that fit a query best; raises what `find_hits` raises."""
@@ -563,7 +563,7 @@ class SearchedOriginals(ShelteredOriginals):
 
 
 def _is_outage(error: Exception) -> bool:
-    """Tell whether an error says that the store is away, and nothing else."""
+    """Tell whether an error means that the store is away."""
     return isinstance(error, StoreError) or not isinstance(error, UllageError)
 
 

@@ -1,8 +1,8 @@
-"""What a store or a log is searched by, in SQL: passages, their terms, and where they stand.
+"""The search index of a store or a log, in SQL: passages, their terms, and their positions.
 
-A passage is kept once, however many texts hold it: `spots` say where. It is forgotten with the last
-of them. Nothing is written when a text is kept: a search takes in first what came since the last
-one, in transactions of their own. This module knows no driver.
+A passage is kept once, even if many texts hold it: `spots` lists its positions. The last removed
+position removes the passage. Keeping a text does not change the index: a search first indexes the
+new texts, in separate transactions. This module knows no driver.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from ullage.storage.objects import LostText, ObjectReader, read_original
 from ullage.storage.sql_store import SqlDatabase, Writer
 
 LOCK: Final = 1
-"""The number of the lock under which passages are written."""
+"""The number of the lock for writing passages."""
 
 BATCH: Final = 200
-"""Texts that are taken in by one transaction: another writer waits for no more."""
+"""Texts indexed in one transaction, so that other writers wait only briefly."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassageStatements:
     """The SQL of an index of passages, in one engine's words; parameters are named.
 
-    `terms` is empty where `add` keeps the terms with the passage, `sample` where `count` counts
+    `terms` is empty if `add` keeps the terms with the passage. `sample` is empty if `count` counts
     common terms as fast as rare ones.
     """
 
@@ -50,10 +50,10 @@ class PassageStatements:
 
 @dataclass(frozen=True, slots=True)
 class PassageEngine:
-    """How an engine differs: its SQL, its lists, its terms, and a question for any of some terms.
+    """How an engine differs: its SQL, its lists, its terms, and its query for any of some terms.
 
-    `lock` takes the one place of whoever writes passages until the transaction ends. A search looks
-    at `most_looked_at` passages; of a term no more than `most_counted` are counted.
+    `lock` takes the only lock for writing passages until the transaction ends. A search looks at
+    `most_looked_at` passages, and counts at most `most_counted` of a term.
     """
 
     statements: PassageStatements
@@ -67,19 +67,19 @@ class PassageEngine:
 
 
 ALL: Final = 2**31 - 1
-"""More texts than a store holds."""
+"""More texts than any store holds."""
 
 MOST_KNOWN: Final = 10_000
-"""Terms of which it is known how common they are."""
+"""Terms whose frequency is cached."""
 
 SAMPLED: Final = 300
 """Passages, spread over all, in which common terms are counted."""
 
 GROWN: Final = 2
-"""How much more passages there are when all terms are sampled anew."""
+"""Growth factor of the passages after which all terms are sampled again."""
 
 SEEN: Final = 4
-"""Passages of a sample that make a term a common one: it stands in about one of a hundred."""
+"""Passages of a sample that make a term common: about one in a hundred passages has it."""
 
 
 class _Cut(NamedTuple):
@@ -88,7 +88,7 @@ class _Cut(NamedTuple):
 
 
 class SqlIndex:
-    """Passages of a database: `kept` those of the originals of its store, else of its sessions."""
+    """Passages of a database: with `kept` of its store's originals, else of its sessions."""
 
     similar: Similar | None = None
 
@@ -101,13 +101,13 @@ class SqlIndex:
         self._objects = ObjectReader()
 
     def list_reached(self) -> Mapping[str, int]:
-        """Return how far each session is taken in, the originals of a store under ""."""
+        """Return how far each session is indexed; the originals of a store are under ""."""
         return dict(self._database.read(self._sql.reached, {}))
 
     def take(self, session: str, sources: Iterable[SearchSource], upto: int) -> None:
-        """Take in the texts of a session up to an event, or of a store up to a record.
+        """Index the texts of a session up to an event, or of a store up to a record.
 
-        Where another process was faster, nothing happens.
+        Does nothing if another process was faster.
         """
         cuts = [cut for source in sources for cut in self._cut(source)]
         sql = self._sql
@@ -136,12 +136,12 @@ class SqlIndex:
             yield _Cut(source, row)
 
     def take_originals(self) -> None:
-        """Take in the originals of the store that came since the last time."""
+        """Index the store's new originals."""
         while sources := self._list_waiting(BATCH):
             self.take("", sources, sources[-1].order)
 
     def list_waiting(self) -> list[SearchSource]:
-        """Return the originals of the store that came since the last time."""
+        """Return the originals of the store that are not indexed yet."""
         return self._list_waiting(ALL)
 
     def _list_waiting(self, most: int) -> list[SearchSource]:
@@ -152,7 +152,7 @@ class SqlIndex:
         ]
 
     def _read_original(self, body: bytes) -> str:
-        """Return the text of an original; of one that is gone elsewhere nothing can be found."""
+        """Return the text of an original, or "" if its object is lost, so nothing is found."""
         try:
             return read_original(self._objects, body)
         except LostText:
@@ -161,7 +161,7 @@ class SqlIndex:
     def count(self, terms: Sequence[str]) -> tuple[int, Mapping[str, int]]:
         """Return how many passages there are, and how many have each of these terms.
 
-        Of a common term about how many: it is counted in a sample.
+        The number for a common term is an estimate from a sample.
         """
         engine = self._engine
         common = self._find_common(terms)
@@ -169,7 +169,7 @@ class SqlIndex:
         asked = {"asked": engine.pack_list(list(rest)), "most": engine.most_counted + 1}
         counted: dict[str, int] = dict(self._database.read(self._sql.count, asked))
         total = counted.get("", 0)
-        if total > GROWN * self._sampled:  # what was common in few passages may be rare in many
+        if total > GROWN * self._sampled:  # terms common in few passages may be rare in many
             self._shares, self._sampled = {}, total
         held = dict.fromkeys(terms, 0)
         held |= {term: round(share * total) for term, share in common.items()}
@@ -177,7 +177,7 @@ class SqlIndex:
         return total, held
 
     def _find_common(self, terms: Sequence[str]) -> Mapping[str, float]:
-        """Return which terms are common, and the share of the passages that have each."""
+        """Return the common terms, each with the share of passages that have it."""
         if not self._sql.sample:
             return {}
         shares = self._shares if len(self._shares) <= MOST_KNOWN else {}
@@ -186,18 +186,18 @@ class SqlIndex:
             asked = {"asked": self._engine.pack_list(list(unknown)), "sampled": SAMPLED}
             seen: dict[str, int] = dict(self._database.read(self._sql.sample, asked))
             sampled = seen.pop("", 0)
-            least = SEEN if 2 * sampled >= SAMPLED else ALL  # of few passages none is common
+            least = SEEN if 2 * sampled >= SAMPLED else ALL  # few passages: no term is common
             found = {
                 unknown[written]: count / sampled if count >= least else 0.0
                 for written, count in seen.items()
             }
-            shares = self._shares = {**shares, **found}  # another thread may have one of its own
+            shares = self._shares = {**shares, **found}  # another thread may have its own
         return {term: share for term in terms if (share := shares[term])}
 
     def find(self, weights: Mapping[str, float], most: int, area: SearchArea) -> Sequence[Hit]:
         """Return up to `most` passages that have the most of these terms, the oldest first.
 
-        Each stands where it was said last.
+        Each comes with its last position.
         """
         asked = {**self._pack_area(area), **self._engine.pack_question(weights), "most": most}
         rows = self._database.read(self._sql.find, asked)
@@ -209,7 +209,7 @@ class SqlIndex:
         return [bytes(digest) for (digest,) in rows]
 
     def read_passages(self, names: Sequence[Hashable], area: SearchArea) -> Mapping[Hashable, Hit]:
-        """Return those of these passages that an area holds, each where it stands last."""
+        """Return the passages that an area holds, each with its last position."""
         wanted = self._engine.pack_list([name.hex() for name in names if isinstance(name, bytes)])
         rows = self._database.read(self._sql.read, {**self._pack_area(area), "digests": wanted})
         return {

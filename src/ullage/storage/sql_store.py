@@ -1,8 +1,8 @@
-"""A store in an SQL database: one implementation, and a value that says how an engine differs.
+"""A store in an SQL database: one implementation, and a value with the differences of an engine.
 
-Checkpoints, conversations and originals are rows of one table. The order of use is a number,
-`turn`. A load notes in memory what it used, and the next save writes that, so reading costs no
-write. A process that is killed loses that order, not a record. This module knows no driver.
+Checkpoints, conversations and originals are rows of one table. `turn` numbers the order of use. A
+load notes its use in memory, and the next save writes it, so a read costs no write. A killed
+process loses that order, but no record. This module knows no driver.
 """
 
 from __future__ import annotations
@@ -39,47 +39,47 @@ Rows = list[tuple[Any, ...]]
 Bindings = Mapping[str, Any]
 
 ASKED_AT_ONCE: Final = 256
-"""Prefixes of one query, the longest first: what is known is nearly always among the first."""
+"""Prefixes in one query, the longest first: the known one is nearly always among the first."""
 
 MOST_PARSED: Final = 32
-"""Checkpoints that are kept as they were read: all requests of a conversation load the same one."""
+"""Parsed checkpoints in the cache: all requests of a conversation load the same one."""
 
 MOST_TOUCHES: Final = 1_000
-"""Loads that are noted before a save must write them."""
+"""Noted loads after which they must be written."""
 
 
 class Cursor(Protocol):
-    """What a statement yields."""
+    """The result of a statement."""
 
     def fetchall(self) -> Rows:
         """Return all rows."""
 
 
 class Writer(Protocol):
-    """A connection in a transaction: apsw's Connection and psycopg's Cursor are such."""
+    """A connection in a transaction, such as apsw's Connection or psycopg's Cursor."""
 
     def execute(self, statement: str, bindings: dict[str, Any], /) -> Cursor:
         """Run one statement."""
 
     def executemany(self, statement: str, bindings: list[dict[str, Any]], /) -> object:
-        """Run a statement that yields nothing, once for each of these bindings."""
+        """Run a statement without results once for each of these bindings."""
 
 
 class SqlDatabase(Protocol):
-    """A database of ours, open."""
+    """An open ullage database."""
 
     def read(self, sql: str, bindings: dict[str, Any], /) -> Rows:
-        """Return what a statement that only reads yields."""
+        """Return the rows of a statement that only reads."""
 
     def writing(self) -> AbstractContextManager[Writer]:
-        """Make one transaction; all is kept at the end, or nothing after an error."""
+        """Make one transaction; commit at the end, or roll back after an error."""
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed for good."""
+        """Tell whether it was closed for good."""
 
     def scrub(self) -> str:
-        """Overwrite what was deleted, as far as the engine can; return what may still hold it."""
+        """Overwrite deleted data as far as the engine can; return where some may still be."""
 
     def close(self) -> None:
         """Close it for good."""
@@ -114,13 +114,13 @@ class Statements:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """How an engine differs: its SQL, its keys, its locks, its way to write what was used.
+    """How an engine differs: its SQL, its keys, its locks, and how it writes the order of use.
 
     `pack_names` returns names as the parameter `wanted` of `statements.first`. `lock` takes the
-    writer's place of the scope with this number until the transaction ends. `touch_noted` writes
-    ids and their times of use (seconds since the epoch) as older than what is written inside it.
-    `forgiven` are the errors that lose the order of use at `close`, and no more. `advice` says
-    what to do about a record that is not what was written.
+    writer's lock of the scope with this number until the transaction ends. `touch_noted` writes ids
+    and their times of use (seconds since the epoch) as older than the rows written inside it.
+    `forgiven` are errors at `close` that only lose the order of use. `advice` says how to mend a
+    damaged record.
     """
 
     statements: Statements
@@ -209,17 +209,17 @@ SHARED: Final = Statements(
     """,
     since="SELECT turn, body FROM {table} WHERE kind = :kind AND turn >= :turn ORDER BY turn",
 )
-"""The statements of every engine: it fills in the names in braces; parameters are `:name`."""
+"""The statements of every engine, with names in braces to fill in; parameters are `:name`."""
 
 
 def make_statements(
     *, first: str, table: str, next_turn: str, unlocked: str = "", any_kind: str = "kind"
 ) -> Statements:
-    """Return the statements of an engine, their parameters written `:name`.
+    """Return the statements of an engine, with parameters written as `:name`.
 
-    `first` is its query for the first of many names, `next_turn` an expression for a turn newer
-    than all others of `:kind`, and `unlocked` the clause that leaves out rows that another holds.
-    `any_kind` is the kind of a row where its time of use is what finds it.
+    `first` is its query for the first of many names. `next_turn` is an expression for a turn newer
+    than all others of `:kind`. `unlocked` is the clause that skips rows locked by others.
+    `any_kind` is the kind of a row in a query that searches by time of use.
     """
     parts = {"table": table, "next_turn": next_turn, "unlocked": unlocked, "first": first}
     parts["any_kind"] = any_kind
@@ -227,7 +227,7 @@ def make_statements(
 
 
 class SqlRecords:
-    """Rows of a database, the limits they keep to, and the loads that no save has written yet.
+    """Rows of a database, their limits, and the loads that no save has written yet.
 
     `where` names the database in errors; `now` returns seconds since the epoch.
     """
@@ -246,7 +246,7 @@ class SqlRecords:
         self._grown: dict[str, int] = {}
 
     def read_first(self, kind: str, scope: str, names: Sequence[str]) -> bytes | None:
-        """Return the body of the first of these names that has one; it counts as used."""
+        """Return the body of the first of these names that has one; this counts as a use."""
         for start in range(0, len(names), ASKED_AT_ONCE):
             asked = {
                 "wanted": self.engine.pack_names(names[start : start + ASKED_AT_ONCE]),
@@ -264,7 +264,7 @@ class SqlRecords:
     def make_place(
         self, kind: str, scope: str, name: str, policy: str = "", generation: int = 0
     ) -> dict[str, Any]:
-        """Return what a row is found by, as the engine can hold it."""
+        """Return the key of a row, in a form that the engine can hold."""
         key = self.engine.make_key
         return {
             "kind": kind,
@@ -282,9 +282,9 @@ class SqlRecords:
     def writing(
         self, kind: str = "", scope: str = "", *, grown: Sequence[str] = ()
     ) -> Iterator[Writer]:
-        """Hold the writer's place of a scope; the limits of kinds that have `grown` by then follow.
+        """Hold the writer's lock of a scope; then apply the limits of the kinds in `grown`.
 
-        What was used before counts as older than what is written now.
+        Earlier uses count as older than the rows written now.
         """
         with self.database.writing() as writer:
             self.engine.lock(writer, _number_scope(kind, scope))
@@ -299,9 +299,10 @@ class SqlRecords:
                 self._touched.pop(row, None)
 
     def _is_check_due(self, kind: str) -> bool:
-        """Tell whether a kind may have grown by a hundredth of its limit: to count it takes long.
+        """Tell whether a kind may have grown by a hundredth of its limit, as counting is slow.
 
-        The first write looks, and each one of originals, which are bounded by their size.
+        The first write of a kind always checks, and so does each write of originals, whose size is
+        limited.
         """
         grown = self._grown.get(kind, self._limits.most) + 1
         due = kind == "original" or grown * 100 >= self._limits.most
@@ -309,7 +310,7 @@ class SqlRecords:
         return due
 
     def _drop_excess(self, writer: Writer, kind: str) -> None:
-        """Forget what is out of time or over the limits, never the newest of its kind."""
+        """Forget records that are expired or over the limits, but never the newest of its kind."""
         sql, limits = self.engine.statements, self._limits
         writer.execute(sql.expire, {"kind": kind, "before": self.now() - limits.ttl_s})
         ((count, held),) = writer.execute(sql.totals, {"kind": kind}).fetchall()
@@ -320,19 +321,19 @@ class SqlRecords:
             writer.execute(sql.bound_size, characters)
 
     def flush(self) -> None:
-        """Write what was used since the last save."""
+        """Write the uses since the last save."""
         if self._touched:
             with self.writing():
                 pass
 
     def purge(self, now: float) -> int:
-        """Forget what nobody used for the time that a record lives; return how many."""
+        """Forget records that nobody used for their lifetime; return how many."""
         with self.writing() as writer:
             before = {"before": now - self._limits.ttl_s}
             return len(writer.execute(self.engine.statements.purge, before).fetchall())
 
     def forget_tenant(self, mark: str) -> int:
-        """Forget the records whose scope has a mark, and the originals that only they name."""
+        """Forget the records whose scope contains `mark`, and the originals that only they name."""
         sql = self.engine.statements
         with self.writing() as writer:
             rows = writer.execute(sql.scopes, {}).fetchall()
@@ -345,11 +346,11 @@ class SqlRecords:
         return len(gone)
 
     def scrub(self) -> str:
-        """Overwrite what was deleted; return what may still hold it."""
+        """Overwrite deleted data; return where some may still be."""
         return self.database.scrub()
 
     def read_record(self, make: Callable[[Mapping[str, Any]], Record], body: bytes) -> Record:
-        """Return what a body holds; raise StoreError, with the database's name, where it cannot."""
+        """Return the record in a body; raise StoreError with the database's name if damaged."""
         return bodies.read(make, body, self._where, self.engine.advice)
 
 
@@ -361,7 +362,7 @@ class SqlCheckpoints:
         self._parsed: dict[bytes, Checkpoint] = {}
 
     def load(self, scope: str, prefixes: Sequence[str]) -> Checkpoint | None:
-        """Return what holds under the first of `prefixes` that has something, or None."""
+        """Return the checkpoint that holds under the first of `prefixes` that has one, or None."""
         body = self._records.read_first("checkpoint", scope, prefixes)
         if body is None:
             return None
@@ -374,7 +375,7 @@ class SqlCheckpoints:
         return found
 
     def save(self, checkpoint: Checkpoint) -> Checkpoint:
-        """Store a checkpoint unless one of its generation is there; return what is stored."""
+        """Store a checkpoint unless one of its or a later generation exists; return the stored."""
         place, body = self._place(checkpoint), seal(checkpoint.to_dict())
         grown: list[str] = []
         with self._records.writing("checkpoint", checkpoint.scope, grown=grown) as writer:
@@ -387,9 +388,9 @@ class SqlCheckpoints:
         return checkpoint
 
     def save_measured(self, checkpoint: Checkpoint) -> None:
-        """Replace a stored checkpoint by one that carries its measured size.
+        """Replace a stored checkpoint by the same one with its measured size.
 
-        A late report on a checkpoint that another has taken the place of changes nothing.
+        A late report on a checkpoint that has been replaced changes nothing.
         """
         with self._records.writing("checkpoint", checkpoint.scope) as writer:
             for row in self._find_same(writer, checkpoint):
@@ -397,7 +398,7 @@ class SqlCheckpoints:
                 writer.execute(self._sql.replace, {"body": body, "id": row})
 
     def undo(self, checkpoint: Checkpoint) -> bool:
-        """Take a checkpoint away: what was stored under its prefix before it holds again."""
+        """Remove a checkpoint; the one stored before it under its prefix holds again."""
         with self._records.writing("checkpoint", checkpoint.scope) as writer:
             found = self._find_same(writer, checkpoint)
             for row in found:
@@ -405,7 +406,7 @@ class SqlCheckpoints:
         return bool(found)
 
     def all(self) -> list[Checkpoint]:
-        """Return the checkpoint that holds of each policy and prefix, used longest ago first."""
+        """Return the current checkpoint of each policy and prefix, least recently used first."""
         self._records.flush()
         return [self._read(body) for (body,) in self._records.database.read(self._sql.all, {})]
 
@@ -415,7 +416,7 @@ class SqlCheckpoints:
         )
 
     def _find_same(self, writer: Writer, checkpoint: Checkpoint) -> list[int]:
-        """Return the row that holds this very checkpoint, or nothing."""
+        """Return the row that holds exactly this checkpoint, or nothing."""
         rows = writer.execute(self._sql.held, self._place(checkpoint)).fetchall()
         return [row for row, body in rows if self._read(body).script == checkpoint.script]
 
@@ -424,22 +425,22 @@ class SqlCheckpoints:
 
 
 class SqlConversations:
-    """What is remembered of conversations from call to call."""
+    """State of conversations from call to call."""
 
     def __init__(self, records: SqlRecords) -> None:
         self._records = records
 
     def load(self, scope: str, prefixes: Sequence[str]) -> Conversation | None:
-        """Return what is kept under the first of `prefixes` that has something, or None."""
+        """Return the state under the first of `prefixes` that has one, or None."""
         body = self._records.read_first("conversation", scope, prefixes)
         return None if body is None else self._records.read_record(Conversation.from_dict, body)
 
     def save(self, conversation: Conversation) -> None:
-        """Keep the state of a conversation in place of what was kept under its prefix."""
+        """Keep the state of a conversation; replace the old one under its prefix."""
         self.save_all([conversation])
 
     def save_all(self, conversations: Sequence[Conversation]) -> None:
-        """Do so for several, with one transaction a scope."""
+        """Save several, with one transaction per scope."""
         kind, records = "conversation", self._records
         rows: dict[str, list[dict[str, Any]]] = {}
         for one in conversations:
@@ -454,22 +455,22 @@ class KeptPassages(Index, Protocol):
     """The index of a store's originals."""
 
     def take_originals(self) -> None:
-        """Take in what came since the last time."""
+        """Index the originals that are new."""
 
     def list_waiting(self) -> Sequence[SearchSource]:
-        """Return what came since the last time."""
+        """Return the originals that are not indexed yet."""
         ...
 
 
 class SqlOriginals:
-    """The texts that placeholders stand for, and where they are searched."""
+    """The texts that placeholders replace, with their search."""
 
     def __init__(self, records: SqlRecords, passages: KeptPassages) -> None:
         self._records, self.passages = records, passages
         self._objects = ObjectReader()
 
     def keep(self, items: Mapping[str, str]) -> None:
-        """Keep texts by their references. A reference that is known keeps its text."""
+        """Keep texts by their references. A known reference keeps its text."""
         if not items:
             return
         records = self._records
@@ -485,9 +486,9 @@ class SqlOriginals:
             writer.executemany(records.engine.statements.keep, rows)
 
     def read(self, reference: str) -> str | None:
-        """Return the text of a reference, or None where there is none (any more).
+        """Return the text of a reference, or None if it is unknown or gone.
 
-        Raises LostText and StoreAway for one that was moved to objects and cannot be read there.
+        Raises LostText and StoreAway for a text in object storage that cannot be read.
         """
         body = self._records.read_first("original", "", [reference])
         return None if body is None else read_original(self._objects, body)
@@ -496,7 +497,7 @@ class SqlOriginals:
         """Return the passages that fit a query best; raises what `find_hits` raises."""
         try:
             self.passages.take_originals()
-        except ReadOnlyStore:  # its index cannot grow: one in memory holds what is not in it
+        except ReadOnlyStore:  # its index cannot grow: one in memory holds the rest
             beside = MemoryIndex()
             beside.take("", self.passages.list_waiting(), 0)
             return find_hits(JointIndex(self.passages, beside), query, hits, area)
@@ -504,9 +505,9 @@ class SqlOriginals:
 
 
 class SqlStore(Unpicklable):
-    """All three in one database, and small records that its processes share (`notes`).
+    """The three parts in one database, and small records that its processes share (`notes`).
 
-    With `purge` it forgets at once what is out of time.
+    With `purge` it forgets expired records at once.
     """
 
     def __init__(
@@ -526,18 +527,18 @@ class SqlStore(Unpicklable):
                 raise
 
     def purge(self, now: float) -> int:
-        """Forget what is out of time at `now` (seconds since the epoch); return how much."""
+        """Forget records expired at `now` (seconds since the epoch); return how many."""
         with self._forgetting_objects():
             return self._records.purge(now)
 
     def forget_tenant(self, mark: str) -> int:
-        """Forget the checkpoints and conversations whose scope has `mark`; return how many."""
+        """Forget the checkpoints and conversations whose scope contains `mark`; return how many."""
         with self._forgetting_objects():
             return self._records.forget_tenant(mark)
 
     @contextmanager
     def _forgetting_objects(self) -> Iterator[None]:
-        """Have the objects go whose originals are forgotten meanwhile."""
+        """Delete the objects of originals that are forgotten meanwhile."""
         before = dict(self.list_moved_originals())
         yield
         if before:
@@ -550,13 +551,13 @@ class SqlStore(Unpicklable):
         return self._list_bodies(self._records.engine.statements.large, asked)
 
     def list_moved_originals(self) -> list[tuple[int, str]]:
-        """Return what stands in the place of originals that are elsewhere, each with its number."""
+        """Return the references to moved originals, each with its number."""
         return self._list_bodies(self._records.engine.statements.elsewhere, {"mark": ELSEWHERE})
 
     def swap_original(self, number: int, held: str, text: str) -> bool:
-        """Put a text in the place of one that is still there; return whether it was.
+        """Replace a text if it is still there; return whether it was.
 
-        One that is elsewhere counts nothing against the limit of characters.
+        A text stored elsewhere does not count against the limit of characters.
         """
         size = 0 if MovedText.read(text) is not None else len(text)
         row = {"id": number, "size": size, "body": pack_original(text), "held": pack_original(held)}
@@ -568,15 +569,15 @@ class SqlStore(Unpicklable):
         return [(number, unpack_original(bytes(body))) for number, body in rows]
 
     def scrub(self) -> str:
-        """Overwrite what was deleted, as far as the store can; return what may still hold it."""
+        """Overwrite deleted data as far as the store can; return where some may still be."""
         return self._records.scrub()
 
     def close(self) -> None:
-        """Write the order of use, and close the database. A second time does nothing."""
+        """Write the order of use, and close the database. A second call does nothing."""
         database = self._records.database
         try:
             if not database.is_closed:
-                with suppress(*self._records.engine.forgiven):  # the order of use is no record
+                with suppress(*self._records.engine.forgiven):  # the order of use is not a record
                     self._records.flush()
         finally:
             database.close()
@@ -588,6 +589,6 @@ def _list_names(body: bytes) -> frozenset[str]:
 
 
 def _number_scope(kind: str, scope: str) -> int:
-    """Return the number of a scope's lock: two that share one wait for each other, no more."""
+    """Return the number of a scope's lock; two scopes with one number only wait for each other."""
     found = blake2b(f"{kind}|{scope}".encode("utf-8", "surrogatepass"), digest_size=4).digest()
     return int.from_bytes(found, "big", signed=True)

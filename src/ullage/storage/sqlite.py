@@ -1,7 +1,7 @@
-"""A store in one SQLite file, shared by threads and processes: what is acknowledged is on disk.
+"""A store in one SQLite file, shared by threads and processes: a finished write is on disk.
 
-This module says how SQLite differs from other engines; `sql_store` does the work. The transaction
-of a writer locks the whole file, so a scope needs no lock of its own.
+This module defines how SQLite differs from other engines; `sql_store` does the work. A write
+transaction locks the whole file, so a scope needs no lock of its own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ullage.storage.sql_store import Engine, SqlRecords, SqlStore, Writer, make_
 from ullage.storage.threaded import Desk
 from ullage.threads import Threads
 
-# CROSS JOIN, since SQLite then keeps the order of the tables: the wanted names lead, each is one
+# CROSS JOIN makes SQLite keep the order of the tables: the wanted names come first, and each is one
 # look-up in the index (sqlite.org, "The SQLite Query Optimizer Overview").
 FIRST: Final = """
     SELECT r.id, r.body FROM json_each(:wanted) AS wanted
@@ -31,8 +31,8 @@ FIRST: Final = """
 """
 NEXT_TURN: Final = "(SELECT coalesce(max(turn), 0) + 1 FROM records WHERE kind = :kind)"
 BY_TIME: Final = "+kind"
-"""So SQLite looks for what is out of time in the index of times of use: by the index of kinds it
-reads every row of one, of 8,000 in 6 ms (sqlite.org, "The SQLite Query Optimizer Overview")."""
+"""Makes SQLite find expired rows by the index of times of use. By the index of kinds it would read
+every row of a kind: 8,000 rows in 6 ms (sqlite.org, "The SQLite Query Optimizer Overview")."""
 
 TOUCH_NOTED: Final = """
     UPDATE records SET used = :used, turn =
@@ -42,7 +42,7 @@ TOUCH_NOTED: Final = """
 
 
 def make_key(text: str) -> str:
-    """Return a key that UTF-8 can carry: a lone surrogate is written out."""
+    """Return a key that UTF-8 can encode: lone surrogates are escaped."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -141,10 +141,10 @@ PASSAGES: Final = PassageEngine(
 
 
 class SqliteStore(SqlStore):
-    """All three in one file; `now` returns seconds since the epoch.
+    """The three parts in one file; `now` returns seconds since the epoch.
 
-    `create=False` raises StoreError where there is no file. `wait_s` is how long a lock of another
-    program is waited for before BusyWriter is raised.
+    `create=False` raises StoreError if there is no file. `wait_s` is how long it waits for another
+    program's lock before it raises BusyWriter.
     """
 
     instead = "open one in the other process: ullage.open_store(url)"

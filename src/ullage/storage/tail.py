@@ -1,7 +1,7 @@
-"""The last reports of a session in an SQLite log, from its last events alone.
+"""The last reports of a session in an SQLite log, read from its last events only.
 
-It is for a line that is drawn at every prompt: the file is opened to be read, nothing is made or
-moved, and what this loads is apsw. `log_sqlite` knows the whole log.
+A shell prompt shows them, so it must be fast: the file is opened read-only, nothing is created or
+changed, and only apsw is loaded. `log_sqlite` knows the whole log.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     import apsw
 
 LAST: Final = 500
-"""Events of a session that are looked at, from its end."""
+"""Events read from the end of a session."""
 
 SESSIONS: Final = 20
-"""Sessions whose folder is looked at, the newest first."""
+"""Sessions whose folder is checked, the newest first."""
 
 WAIT_MS: Final = 100
 NONE: Final = "no session"
@@ -40,15 +40,15 @@ STARTS: Final = """
 """
 
 
-class NoLog(Exception):  # noqa: N818 - named for what was not found
-    """Report a file that is no log of sessions, or that cannot be read now."""
+class NoLog(Exception):  # noqa: N818 - named for the condition
+    """Report a file that is not a log of sessions, or that cannot be read now."""
 
 
 def read_fullness(path: str, *, session: str | None = None, folder: str | None = None) -> Fullness:
-    """Return how full the window of a session was by its last report.
+    """Return how full the window of a session was at its last report.
 
-    It is the one whose name begins so, else the newest, with `folder` the newest that worked there.
-    Raises NoLog without a readable log.
+    The session is the newest whose name begins with `session`, or else the newest; with `folder`,
+    the newest that worked there. Raises NoLog if there is no readable log.
     """
     with _lend(path) as database:
         found = _find(database, session, folder)
@@ -58,7 +58,7 @@ def read_fullness(path: str, *, session: str | None = None, folder: str | None =
 def read_reports(path: str, folder: str, most: int) -> tuple[str, list[CallLine]]:
     """Return the newest session of a folder and its last reports, the newest first.
 
-    Compactions among them stand there too. Raises NoLog without a readable log.
+    Compactions are included. Raises NoLog if there is no readable log.
     """
     with _lend(path) as database:
         found = _find(database, None, folder)
@@ -89,7 +89,7 @@ def _lend(path: str) -> Iterator[apsw.Connection]:
 def _find(
     database: apsw.Connection, session: str | None, folder: str | None
 ) -> tuple[str, int] | None:
-    """Return the name and the last event of the newest session that is meant."""
+    """Return the name and the last event of the newest matching session."""
     heads = database.execute(HEADS, (SESSIONS if session is None else -1,))
     for name, head in list(heads):
         named = session is None or name.startswith(session)
@@ -140,7 +140,7 @@ def _stand(database: apsw.Connection, name: str, head: int) -> Fullness:
 
 
 def name_origin(source: object) -> str:
-    """Return who told a window, in the words of status lines: reported, table or given."""
+    """Return the source of a window, in the words of status lines: reported, table or given."""
     return {"table": "table", "override": "given"}.get(str(source), "reported")
 
 

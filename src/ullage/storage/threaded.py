@@ -1,8 +1,8 @@
-"""The side of a store, or of a log, that an event loop can wait for.
+"""The async side of a store or a log, for an event loop.
 
-It may have `a...` methods of its own beside the blocking ones. One that has none is driven in
-threads: SQLite by one that writes and one that reads, a database of a server by as many as it has
-connections, a store that somebody brings by a few that all such stores share. It knows no loop.
+A store may have `a...` methods of its own in addition to the blocking ones. Any other is driven in
+threads: SQLite by one that writes and one that reads, a server's database by as many as it has
+connections, a third-party store by a few threads that all such stores share. It knows no loop.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 MOST: Final = 8
-"""Threads for the stores that bring none: so many calls may hang before the next one waits."""
+"""Threads for stores that bring none: so many calls may hang before the next one waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """Who does the blocking work of a store: threads that read, and threads that write."""
+    """The threads that do a store's blocking work: for reads, and for writes."""
 
     reads: Threads
     writes: Threads
@@ -48,11 +48,11 @@ SHARED: Final = Desk(_SHARED, _SHARED)
 
 _AT_ONCE: Final = AtOnce()
 AT_ONCE: Final = Desk(_AT_ONCE, _AT_ONCE)
-"""For what is in memory."""
+"""For stores in memory."""
 
 
 def desk_of(door: object) -> Desk:
-    """Return the threads of a store or a log: its own, or those for all that bring none."""
+    """Return the threads of a store or a log: its own, or the shared ones."""
     found = getattr(door, "desk", None)
     return found if isinstance(found, Desk) else SHARED
 
@@ -97,9 +97,9 @@ def make_immediate(log: EventLog) -> AsyncEventLog:
 
 
 def run_at_once(work: Coroutine[Any, Any, Result]) -> Result:
-    """Return the result of a coroutine that never waits; raises RuntimeError for one that does.
+    """Return the result of a coroutine that never waits; raises RuntimeError if it waits.
 
-    One body of code then serves callers that block and callers that await.
+    So the same code serves blocking and async callers.
     """
     try:
         work.send(None)
@@ -110,7 +110,7 @@ def run_at_once(work: Coroutine[Any, Any, Result]) -> Result:
 
 
 class ThreadedCheckpoints:
-    """Records of compactions, asked for in threads."""
+    """Records of compactions, read and written in threads."""
 
     def __init__(self, blocking: Checkpoints, desk: Desk) -> None:
         self._blocking, self._desk = blocking, desk
@@ -124,7 +124,7 @@ class ThreadedCheckpoints:
         return await self._desk.writes.run(self._blocking.save, checkpoint)
 
     async def asave_measured(self, checkpoint: Checkpoint) -> None:
-        """Do as `measured`."""
+        """Do as `save_measured`."""
         await self._desk.writes.run(self._blocking.save_measured, checkpoint)
 
     async def aundo(self, checkpoint: Checkpoint) -> bool:
@@ -137,7 +137,7 @@ class ThreadedCheckpoints:
 
 
 class ThreadedConversations:
-    """What is remembered from call to call, asked for in threads."""
+    """State of conversations from call to call, read and written in threads."""
 
     def __init__(self, blocking: Conversations, desk: Desk) -> None:
         self._blocking, self._desk = blocking, desk
@@ -156,7 +156,7 @@ class ThreadedConversations:
 
 
 def _save_all(blocking: Conversations, conversations: Sequence[Conversation]) -> None:
-    """Save several: in one transaction where the store has a way to."""
+    """Save several: in one transaction if the store supports it."""
     if hasattr(blocking, "save_all"):
         blocking.save_all(conversations)
         return
@@ -165,7 +165,7 @@ def _save_all(blocking: Conversations, conversations: Sequence[Conversation]) ->
 
 
 async def save_together(awaited: AsyncConversations, conversations: Sequence[Conversation]) -> None:
-    """Save several conversations: at once where they can be, else one by one."""
+    """Save several conversations: together if possible, else one by one."""
     if hasattr(awaited, "asave_all"):
         await awaited.asave_all(conversations)
         return
@@ -174,7 +174,7 @@ async def save_together(awaited: AsyncConversations, conversations: Sequence[Con
 
 
 class ThreadedOriginals:
-    """The texts that placeholders stand for, asked for in threads."""
+    """The texts that placeholders replace, read and written in threads."""
 
     def __init__(self, blocking: Originals, desk: Desk) -> None:
         self._blocking, self._desk = blocking, desk
@@ -189,7 +189,7 @@ class ThreadedOriginals:
 
 
 class ThreadedLog:
-    """The events of sessions, asked for in threads."""
+    """The events of sessions, read and written in threads."""
 
     def __init__(self, blocking: EventLog, desk: Desk) -> None:
         self._blocking, self._desk = blocking, desk
