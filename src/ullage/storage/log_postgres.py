@@ -2,8 +2,8 @@
 
 An append is one statement: it moves the head only if the head and the writer are still the ones
 that the appender knows, and it inserts the events with it. Leases use the database's clock, because
-the clocks of hosts differ. A dead process is only detected on its own host. Of data it knows the
-text only.
+the clocks of hosts differ. A dead process is only detected on its own host. It only knows the text
+of data.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A log of events in one SQLite file: when an append returns, it is on disk.
 
 An append is checked and written in one write transaction, so nobody else can change the epoch and
-the head meanwhile. Appends of threads that wait for each other share a transaction and its sync. Of
-data it knows the text only.
+the head meanwhile. Appends of threads that wait for each other share a transaction and its sync. It
+only knows the text of data.
 """
 
 from __future__ import annotations

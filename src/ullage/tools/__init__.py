@@ -1,6 +1,7 @@
 """The tools of a model, and the executor that runs their calls.
 
-The room knows no log, no provider and nobody to ask. `core.session.permissions` says what may run.
+This package knows no log, no provider and no user. `core.session.permissions` decides which calls
+may run.
 """
 
 from ullage.tools.executor import Executor, ToolLimits, make_tools

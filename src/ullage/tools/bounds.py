@@ -1,4 +1,4 @@
-"""Results cut to what a model is shown, at record time; the cut says what is left out.
+"""Results cut, when they are recorded, to the length that a model gets; a mark names the cut.
 
 It knows no tool.
 """
@@ -19,10 +19,10 @@ _LONE: Final = re.compile("[\ud800-\udfff]")
 def limit_text(
     text: str, limit: int = RESULT_CHARACTERS, rest: str = ""
 ) -> tuple[str, dict[str, Any]]:
-    """Return head and tail of a text, about two to one, and the marks that say it was cut.
+    """Return head and tail of a text, about two to one, and the marks of the cut.
 
-    `rest` says how to get what is left out. A text within the limit comes back as it is; halves
-    of surrogate pairs, which no UTF-8 can carry, become U+FFFD.
+    `rest` says how to get the omitted part. A text within the limit comes back unchanged, except
+    that lone surrogates, which UTF-8 cannot encode, become U+FFFD.
     """
     text = _LONE.sub("\ufffd", text)
     if len(text) <= limit:
@@ -36,9 +36,9 @@ def limit_text(
 
 
 class Kept:
-    """What is kept of an output while it comes: its head and its tail, about two to one.
+    """The kept part of an output while it arrives: its head and its tail, about two to one.
 
-    `limit` is in bytes. Memory is bounded by it, however long the output is.
+    `limit` is in bytes. It limits the memory, however long the output is.
     """
 
     def __init__(self, limit: int = RESULT_CHARACTERS) -> None:
@@ -49,7 +49,7 @@ class Kept:
         self._total = 0
 
     def add(self, data: bytes) -> None:
-        """Take what came."""
+        """Add new output."""
         self._total += len(data)
         free = self._room - len(self._head)
         self._head += data[:free]
@@ -58,7 +58,7 @@ class Kept:
 
     @property
     def text(self) -> str:
-        """The output, with a mark where some of it is left out."""
+        """The output, with a mark in place of the omitted part."""
         if not self.marks:
             return (self._head + self._tail).decode("utf-8", errors="replace")
         left = self.marks["truncated"]
@@ -68,6 +68,6 @@ class Kept:
 
     @property
     def marks(self) -> dict[str, Any]:
-        """The mark of a cut: how many bytes are left out."""
+        """The mark of a cut: the number of omitted bytes."""
         left = self._total - len(self._head) - len(self._tail)
         return {"truncated": left} if left else {}

@@ -1,6 +1,7 @@
-"""Commands known to read only, told by their words: a convenience, so that people are asked less.
+"""Commands known to only read, recognised by their words, so that people are asked less often.
 
-It is no boundary: that is the sandbox, in which every command runs. It knows no shell.
+This is a convenience, not a security boundary: every command runs in the sandbox. It knows no
+shell.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ullage.core.session.permissions import PLAIN_COMMAND
 
 _READERS: Final = "cat du echo grep head id ls nl pwd stat tail true uname wc whoami"
 READERS: Final = frozenset(_READERS.split())
-"""None has an option that writes a file or starts a program."""
+"""These have no option that writes a file or starts a program."""
 
 GIT: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
@@ -28,14 +29,15 @@ GIT: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
         "status": frozenset({"--branch", "--porcelain", "--short", "-b", "-s"}),
     }
 )
-"""Options by subcommand: others can write files (`--output`) or start programs (`--ext-diff`)."""
+"""Safe options by subcommand: others can write files (`--output`) or start programs (`--ext-diff`).
+Safe options by subcommand: others can write files (`--output`) or start programs (`--ext-diff`)."""
 
 _WRITERS: Final = (
     "add am apply branch checkout cherry-pick clean commit gc merge mv notes rebase reflog reset "
     "restore revert rm sparse-checkout stash switch tag worktree"
 )
 WRITERS: Final = frozenset(_WRITERS.split())
-"""Subcommands that write a repository, and no settings that could start a program."""
+"""Subcommands that write a repository, but no settings that could start a program."""
 
 CALM: Final = (
     *("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "core.pager=cat"),
@@ -43,7 +45,7 @@ CALM: Final = (
     *("-c", "commit.gpgSign=false", "-c", "tag.gpgSign=false", "-c", "gc.auto=0"),
     *("-c", "core.sshCommand=false", "-c", "protocol.ext.allow=never"),
 )
-"""What a repository's settings can have started, turned off."""
+"""Turns off the programs that a repository's settings can start."""
 
 MOST_WORDS: Final = 1_000
 
@@ -51,7 +53,7 @@ _COUNT: Final = re.compile(r"-\d{1,6}")
 
 
 def reads_only(command: str) -> bool:
-    """Tell whether a command is one of the known ones, with nothing that a shell would act on."""
+    """Tell whether a command is a known reader without anything that a shell would expand."""
     if not PLAIN_COMMAND.fullmatch(command):
         return False
     words = command.split()
@@ -67,13 +69,13 @@ def reads_only(command: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class GitCall:
-    """A command that is git and nothing else: run by itself, without what could start programs."""
+    """A command that only calls git: it runs without a shell and cannot start other programs."""
 
     words: tuple[str, ...]
     writes: bool
 
     def program(self, path: str) -> list[str]:
-        """Return what is run; `path` is where programs are looked for."""
+        """Return the program and its arguments; `path` is the search path of programs."""
         found = shutil.which("git", path=path) or "git"
         subcommand, *rest = self.words
         calm = ["--no-ext-diff", "--no-textconv"] if subcommand in DIFFS else []
@@ -81,11 +83,11 @@ class GitCall:
 
 
 DIFFS: Final = frozenset({"diff", "log", "show"})
-"""Subcommands that know what to leave a repository's own programs out by."""
+"""Subcommands with options that turn off a repository's own programs."""
 
 
 def read_git(command: str) -> GitCall | None:
-    """Return a command that is one plain call of git, known to read or to write no settings."""
+    """Return a command that is one plain git call that only reads or writes no settings."""
     if len(command) > GIT_MOST:
         return None
     try:
@@ -104,21 +106,21 @@ def read_git(command: str) -> GitCall | None:
 
 
 GIT_MOST: Final = 100_000
-"""Characters of a call of git: the time that a longer one takes to be read grows as its square."""
+"""Longest git call that is parsed, in characters: the time grows with the square of the length."""
 
 RISKY: Final = ("--exec", "-x", "--upload-pack", "--receive-pack", "--output", "--template", "-i")
-"""Options by which git starts a program, or writes where it is told."""
+"""Options with which git starts a program, or writes to a given place."""
 
 ACTS: Final = re.compile(r"[\n;&|<>()`$*?\[\]{}~#!\\]")
-"""What a shell would act on, outside of quotes."""
+"""Characters with a meaning for a shell, outside quotes."""
 
 
 def _outside(command: str) -> str:
-    """Return a command without what stands in single quotes, or plainly in double ones."""
+    """Return a command without its single-quoted and its plain double-quoted parts."""
     return re.sub(r"'[^']*'|\"[^\"$`\\!]*\"", "", command)
 
 
 def words(command: str) -> tuple[str, ...]:
-    """Return what could be paths in a command, its first thousand pieces, each once."""
+    """Return the parts of a command that may be paths: the first thousand, each once."""
     pieces = dict.fromkeys(filter(None, re.split(r"[\s;&|<>()`$\"'={}]+", command)))
     return tuple(pieces)[:MOST_WORDS]

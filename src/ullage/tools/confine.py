@@ -1,11 +1,11 @@
 """The process between this program and a sandboxed command; run by path, imports nothing of ullage.
 
-It reads one line of JSON from standard input (the fields of `sandbox.Request`) and runs the
-command in a child that has given up what it may not do: capabilities, files (a mount namespace
-where the system grants one, Landlock in any case), system calls (seccomp). It ends the command
-and everything that stems from it when the command is over, when there are too many processes, and
-when standard input ends: then its parent wants that, or is gone. It says on descriptor `report`
-how it went. It knows no workspace and decides nothing.
+It reads one line of JSON from standard input (the fields that `sandbox.Sandbox.request` returns).
+It runs the command in a child that has given up its rights: capabilities, files (a mount namespace
+if the system grants one, and always Landlock), system calls (seccomp). It ends the command and all
+its descendants when the command is over, when there are too many processes, or when standard input
+ends, because then the parent wants that or is gone. It writes the outcome to the descriptor
+`report`. It knows no workspace and decides nothing.
 """
 
 from __future__ import annotations
@@ -28,16 +28,18 @@ if sys.platform != "linux":
     raise ImportError("the sandbox needs Linux")
 
 WATCH_MS: Final = 50
-"""How often processes are counted."""
+"""Milliseconds between two counts of the processes."""
 
 GRACE_S: Final = 10.0
-"""How long ended processes are waited for."""
+"""Seconds to wait for killed processes to end."""
 
 BESIDE: Final = 2
-"""Processes of this program among those of a command: its way into the namespaces, their first."""
+"""Processes of this program among those of a command: the one that enters the namespaces, and their
+first process."""
 
 MOST_AT_ONCE: Final = 1_000
-"""Processes looked at before some of them are ended; in a flood of new ones the list has no end."""
+"""Processes listed before some of them are killed: a flood of new ones would make the list endless.
+Processes listed before some of them are killed: a flood of new ones would make the list endless."""
 
 PR_SET_PDEATHSIG: Final = 1
 PR_SET_SECCOMP: Final = 22
@@ -72,8 +74,8 @@ MOVE_MOUNT_F_EMPTY_PATH: Final = 4
 MOUNT_ATTR_RDONLY: Final = 1
 """include/uapi/linux/mount.h, sched.h, fcntl.h"""
 
-SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - covered by an empty one of the command's own
-"""Locks of Python's multiprocessing are made here."""
+SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - covered by an empty one for the command
+"""Python's multiprocessing creates its locks here."""
 
 LANDLOCK_CREATE_RULESET: Final = 444
 LANDLOCK_ADD_RULE: Final = 445
@@ -85,13 +87,13 @@ LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
-    """Run the command that standard input asks for; what came of it goes to the report."""
+    """Run the command that standard input requests, and write the outcome to the report."""
     request = json.loads(_first_line())
     report: int = request["report"]
     os.set_inheritable(report, False)
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
-    with suppress(OSError):  # only root may; others have RLIMIT_NPROC, which root has not
-        # Ahead of any flood of processes, so that it can be seen and ended.
+    with suppress(OSError):  # only root may; other users have RLIMIT_NPROC instead
+        # A higher priority than any flood of processes, so that it can be found and killed.
         os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
     child = os.fork()
     if child == 0:
@@ -102,7 +104,7 @@ def main() -> None:
 
 
 def _watch(child: int, request: dict[str, Any]) -> dict[str, Any]:
-    """Wait for the command, then end all that stems from it; return how it ended."""
+    """Wait for the command, then kill all its descendants; return how it ended."""
     most = request["processes"] + BESIDE
     before = _measure_free(request["writable"])
     ended = os.pidfd_open(child)
@@ -125,7 +127,7 @@ def _watch(child: int, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _find_excess(pids: set[int], before: dict[str, int], request: dict[str, Any]) -> dict[str, Any]:
-    """Return which bound is exceeded by what stems from the command, nothing where none is."""
+    """Return the limit that the command and its descendants exceed, or an empty dict."""
     if len(pids) > request["processes"] + BESIDE:
         return {"processes": request["processes"]}
     if _measure_memory(pids) > request["memory_bytes"]:
@@ -137,7 +139,7 @@ def _find_excess(pids: set[int], before: dict[str, int], request: dict[str, Any]
 
 
 def _measure_memory(pids: set[int]) -> int:
-    """Return the bytes that processes have to themselves: resident, and not shared with files."""
+    """Return the private memory of processes in bytes: resident, and not shared with files."""
     pages = 0
     for pid in pids:
         with suppress(OSError, ValueError):  # gone meanwhile
@@ -147,7 +149,7 @@ def _measure_memory(pids: set[int]) -> int:
 
 
 def _measure_free(paths: list[str]) -> dict[str, int]:
-    """Return the free bytes of the file systems that the folders are on."""
+    """Return the free bytes of the file systems that hold the folders."""
     found = {}
     for path in paths:
         with suppress(OSError):
@@ -157,7 +159,7 @@ def _measure_free(paths: list[str]) -> dict[str, int]:
 
 
 def _end_all(child: int) -> int | None:
-    """End every descendant, group by group, as a group is ended at once; return how `child` did."""
+    """Kill all descendants, one process group at a time; return the exit status of `child`."""
     status = None
     end = time.monotonic() + GRACE_S
     while left := _descendants(MOST_AT_ONCE):
@@ -172,7 +174,7 @@ def _end_all(child: int) -> int | None:
 
 
 def _reap_children(child: int) -> int | None:
-    """Bury what has ended; return how the command did, None while it runs."""
+    """Reap ended children; return the exit status of the command, or None while it runs."""
     found = None
     while True:
         try:
@@ -186,9 +188,9 @@ def _reap_children(child: int) -> int | None:
 
 
 def _descendants(most: int) -> set[int]:
-    """Return the processes that stem from this one, or about as many of them as are asked for.
+    """Return the descendants of this process; stop soon after `most` of them.
 
-    As their reaper, this process is given the orphans among them.
+    This process is their subreaper, so orphans among them become its children.
     """
     found: set[int] = set()
     left = [os.getpid()]
@@ -208,9 +210,9 @@ def _children(pid: int) -> set[int]:
 
 
 def _groups(pids: set[int]) -> set[int]:
-    """Return the process groups of descendants: theirs alone, as each is in a session of its own.
+    """Return the process groups of descendants, without the group of this process.
 
-    That of this process is never among them.
+    Each descendant has its own session, so these groups hold no other process.
     """
     found: set[int] = set()
     for pid in pids:
@@ -220,13 +222,13 @@ def _groups(pids: set[int]) -> set[int]:
 
 
 def _become(request: dict[str, Any], report: int) -> NoReturn:
-    """Give up what the command may not do, and become it."""
+    """Give up the forbidden rights, and become the command."""
     try:
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         os.setsid()
         os.dup2(os.open(os.devnull, os.O_RDWR), 0)
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
-            signal.signal(number, signal.SIG_DFL)  # Python ignores them, and exec keeps that
+            signal.signal(number, signal.SIG_DFL)  # Python ignores them, and exec would keep that
         _limit(request)
         _prctl(PR_SET_NO_NEW_PRIVS, 1)
         mounted = _isolate(request, report)
@@ -245,7 +247,7 @@ def _become(request: dict[str, Any], report: int) -> NoReturn:
 def _limit(request: dict[str, Any]) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _lower(resource.RLIMIT_FSIZE, request["file_bytes"])
-    if os.geteuid() != 0:  # root's processes are not limited; `_watch` counts in any case
+    if os.geteuid() != 0:  # RLIMIT_NPROC does not limit root; `_watch` counts in any case
         _lower(resource.RLIMIT_NPROC, _tasks() + request["processes"] * 4)
 
 
@@ -256,7 +258,7 @@ def _lower(kind: int, value: int) -> None:
 
 
 def _tasks() -> int:
-    """Return the number of threads that this user runs: what RLIMIT_NPROC counts."""
+    """Return the number of threads of this user, which RLIMIT_NPROC counts."""
     count = 0
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -266,9 +268,9 @@ def _tasks() -> int:
 
 
 def _isolate(request: dict[str, Any], report: int) -> bool:
-    """Go on in namespaces of the command's own, as a child; False where the system grants none.
+    """Continue in the command's own namespaces, as a child; False if the system grants none.
 
-    Raises where they are needed: to cover a folder, or since nothing else holds signals back.
+    Raises OSError if they are needed: to cover a folder, or because nothing else blocks signals.
     """
     try:
         _new_namespace()
@@ -277,7 +279,7 @@ def _isolate(request: dict[str, Any], report: int) -> bool:
         if request["covered_by_mount"] or not request["holds_signals"]:
             raise
         return False
-    first = os.fork()  # the first process of the new namespace: all others end with it
+    first = os.fork()  # the first process of the namespace: all others end with it
     if first:
         os.close(report)
         _, status = os.waitpid(first, 0)
@@ -288,7 +290,7 @@ def _isolate(request: dict[str, Any], report: int) -> bool:
 
 
 def _stand_first(report: int) -> None:
-    """Go on as a child; wait for its end as the first process of the namespace, and report it."""
+    """Continue as a child; the first process of the namespace waits for it and reports."""
     command = os.fork()
     if not command:
         os.setsid()
@@ -302,7 +304,7 @@ def _stand_first(report: int) -> None:
 
 
 def _mount_all(request: dict[str, Any]) -> None:
-    """Make all read-only but the folders to write, and cover what is shared or hidden."""
+    """Make all read-only except the writable folders, and cover shared or hidden places."""
     writable = [os.fsencode(path) for path in request["writable"]]
     trees = [
         _call(OPEN_TREE, AT_FDCWD, path, OPEN_TREE_CLONE | os.O_CLOEXEC | AT_RECURSIVE)
@@ -320,10 +322,11 @@ def _mount_all(request: dict[str, Any]) -> None:
         _call(MOVE_MOUNT, tree, b"", AT_FDCWD, at, MOVE_MOUNT_F_EMPTY_PATH)
         os.close(tree)
     flags = MS_NOSUID | MS_NODEV | MS_NOEXEC
-    # Where the system does not grant it (it masks parts of its own), Landlock leaves /proc out.
+    # If the system does not grant it (because it masks parts of its own /proc), Landlock excludes
+    # /proc.
     if LIBC.mount(b"proc", b"/proc", b"proc", ctypes.c_ulong(flags), None) < 0:
         request["rules"] = [rule for rule in request["rules"] if rule[0] != "/proc"]
-    with suppress(OSError):  # where there is none, programs do without
+    with suppress(OSError):  # without it, programs have no shared memory
         _cover(SHARED_MEMORY, flags, b"mode=1777,size=64m")
         request["rules"].append((SHARED_MEMORY, request["change"]))
     if request["hidden"] is not None:
@@ -353,7 +356,7 @@ def _landlock(request: dict[str, Any]) -> None:
         try:
             opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
         except (FileNotFoundError, PermissionError):
-            continue  # what this user does not reach cannot be granted either
+            continue  # a path that this user cannot open cannot be granted either
         rule = struct.pack("=Qi", rights, opened)
         _call(LANDLOCK_ADD_RULE, ruleset, PATH_BENEATH, rule, 0)
         os.close(opened)
@@ -363,7 +366,7 @@ def _landlock(request: dict[str, Any]) -> None:
 
 def _drop_capabilities() -> None:
     for capability in range(LAST_CAPABILITY + 1):
-        # Refused without the right to, and for numbers that this kernel does not have.
+        # This fails without the right to do it, and for numbers that this kernel does not have.
         LIBC.prctl(PR_CAPBSET_DROP, ctypes.c_ulong(capability), 0, 0, 0)
     header = struct.pack("=Ii", CAPABILITY_VERSION, 0)
     _check(LIBC.capset(header, bytes(24)))
@@ -371,7 +374,7 @@ def _drop_capabilities() -> None:
 
 def _seccomp(program: bytes) -> None:
     held = ctypes.create_string_buffer(program, len(program))
-    # struct sock_fprog: the number of instructions of 8 bytes, padding, where they are.
+    # struct sock_fprog: the number of 8-byte instructions, padding, their address.
     frame = struct.pack("@HP", len(program) // 8, ctypes.addressof(held))
     _check(LIBC.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, frame, 0, 0))
 
@@ -394,7 +397,7 @@ def _check(result: int) -> int:
 
 
 def _first_line() -> bytes:
-    """Read up to the newline without buffering, so that the watch sees the end of the pipe."""
+    """Read up to the newline without a buffer, so that `_watch` sees the end of the pipe."""
     line = bytearray()
     while not line.endswith(b"\n"):
         data = os.read(0, 1)
@@ -405,7 +408,7 @@ def _first_line() -> bytes:
 
 
 def probe() -> None:
-    """End with 0 where the system grants namespaces, else with an error."""
+    """Exit with 0 if the system grants namespaces, else with an error."""
     _new_namespace()
 
 

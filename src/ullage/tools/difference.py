@@ -1,4 +1,4 @@
-"""What a change of a text file would do, as a unified diff. It reads no file."""
+"""Shows a change of a text file as a unified diff. It reads no file."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ NOTHING: Final = "/dev/null"
 NO_LINE_END: Final = "\\ No newline at end of file"
 
 MOST_COMPARED: Final = 4_000
-"""Lines on one side that are compared; difflib takes a time that grows with their square."""
+"""Most lines of one side for a full diff; difflib's time grows with the square of the lines."""
 
 AROUND: Final = 3
 """Lines shown around a change."""
 
 
 def draw_diff(path: str, before: bytes | None, after: bytes) -> str:
-    """Return how a file would change; `before` None is a new file.
+    """Return the change of a file; `before` None means a new file.
 
-    Bytes that are no UTF-8 stand as escapes. Every line that goes or comes is in it.
+    Bytes that are not UTF-8 become escapes. The diff has every removed and every added line.
     """
     old, new = _lines(before or b""), _lines(after)
     name = NOTHING if before is None else f"a/{path}"
@@ -47,7 +47,7 @@ def _draw_difference(old: list[str], new: list[str], before: str, after: str) ->
 def _coarse(
     old: list[str], new: list[str], before: str, after: str, n: int = AROUND
 ) -> Iterator[str]:
-    """Yield a diff of one hunk: all between what is the same at the beginning and at the end."""
+    """Yield a diff with one hunk: all lines between the equal start and the equal end."""
     shortest = min(len(old), len(new))
     start = next((i for i in range(shortest) if old[i] != new[i]), shortest)
     rest = shortest - start
@@ -65,5 +65,5 @@ def _coarse(
 
 
 def _extent(first: int, size: int) -> str:
-    """Return a range as GNU diff writes it: an empty one stands behind the line before it."""
+    """Return a range as GNU diff writes it: an empty one names the line before it."""
     return f"{first + (size > 0)},{size}"

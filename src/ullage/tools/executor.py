@@ -1,6 +1,6 @@
-"""Runs the calls of a model: its tools, what may be said of a call, and what it came to.
+"""Runs the calls of a model: offers the tools, describes a call, and returns its outcome.
 
-It knows no log, no provider and nobody to ask; whoever drives a turn does.
+It knows no log, no provider and no user; the driver of a turn knows them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ullage.tools.writing import Edit, Write
 
 @dataclass(frozen=True, slots=True)
 class ToolLimits:
-    """Bounds of every result, in characters, and of a search, in seconds."""
+    """Limits of every result, in characters, and of a search, in seconds."""
 
     characters: int = RESULT_CHARACTERS
     search_s: int = SECONDS
@@ -55,7 +55,7 @@ def make_tools(
     past: Past | None = None,
     limits: ToolLimits | None = None,
 ) -> tuple[Tool, ...]:
-    """Return the tools that come with the package; those for left-out text only with a `past`."""
+    """Return the tools of this package; those for left-out text only if there is a `past`."""
     limits = limits or ToolLimits()
     tools: tuple[Tool, ...] = (
         ReadTool(workspace, limits.characters),
@@ -74,10 +74,10 @@ def make_tools(
 class Executor:
     """The tools of one workspace.
 
-    `state` is the directory that no tool may reach; `shell` grants a sandbox, None turns the shell
-    off. `tools` take the place of the built-in ones. `past` has what was left out. Raises
-    ConfigurationError for a workspace that is none, for two tools of one name, and where paths
-    cannot be opened relative to folders (Windows).
+    `state` is a directory that no tool may reach. `shell` is the sandbox for commands; if it is
+    None, the shell is off. `tools` replace the built-in ones. `past` holds the left-out text.
+    Raises ConfigurationError for an invalid workspace, for two tools with one name, and if the
+    system cannot open paths relative to folders (Windows).
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Executor:
             raise ConfigurationError("two tools have the same name")
 
     def extend(self, *tools: Tool) -> Executor:
-        """Return these tools and more; raises ConfigurationError for two of one name."""
+        """Return a copy with more tools; raises ConfigurationError for two with one name."""
         held = {**self._tools, **{tool.spec.name: tool for tool in tools}}
         if len(held) != len(self._tools) + len(tools):
             named = ", ".join(tool.spec.name for tool in tools)
@@ -111,7 +111,7 @@ class Executor:
         return made
 
     def specs(self, posture: Posture) -> tuple[Spec, ...]:
-        """Return what is offered to a model: where nothing may be changed, tools that read.
+        """Return the tools offered to a model: only readers if the posture is read-only.
 
         A shell that is off is not offered.
         """
@@ -123,7 +123,7 @@ class Executor:
         )
 
     def intent(self, call: Call) -> Intent:
-        """Return what is recorded of a call before it runs."""
+        """Return the record of a call before it runs."""
         tool = self._tools.get(call.name)
         if tool is None:
             return Intent()
@@ -133,10 +133,10 @@ class Executor:
         return Intent(tool.spec.reads_only, tool.spec.idempotent)
 
     def decide(self, call: Call, posture: Posture) -> Decision:
-        """Return whether a call may run; one that cannot be read may, as `run` says what is wrong.
+        """Return whether a call may run; a malformed one may, because `run` reports its error.
 
-        The state directory is found by what a path leads to now; `run` holds to it whatever
-        happens in between.
+        The check follows the path as it is now. `run` protects the state directory even if the path
+        changes in between.
         """
         tool = self._tools.get(call.name)
         if tool is None:
@@ -148,7 +148,7 @@ class Executor:
         return decide(access, posture)
 
     def find_reach(self, call: Call) -> frozenset[Reach]:
-        """Return what a call touches: its tool's word; a command that reads only sends nothing."""
+        """Return what a call touches, as its tool declares; a read-only command sends nothing."""
         tool = self._tools.get(call.name)
         if tool is None:
             return frozenset()
@@ -158,9 +158,9 @@ class Executor:
         return tool.spec.reach
 
     async def preview(self, call: Call) -> Pending | ToolOutcome:
-        """Return what a call would do, for a person who is asked; an outcome where it must fail.
+        """Return what a call would do, for the person to approve, or the outcome if it must fail.
 
-        Nothing is changed.
+        It changes nothing.
         """
         tool = self._tools.get(call.name)
         if tool is None:
@@ -176,7 +176,7 @@ class Executor:
             return self._limit_outcome(_fault(error), dry_run=False)
 
     def subject(self, call: Call) -> CallSubject:
-        """Return what a call is about, as far as its tool can tell."""
+        """Return the subject of a call, as far as its tool can tell."""
         with suppress(KeyError, Fault):
             tool = self._tools[call.name]
             arguments = schema.read(call.arguments, tool.spec.parameters)
@@ -189,10 +189,10 @@ class Executor:
         return CallSubject(call.name, "arguments", call.arguments)
 
     async def run(self, call: Call, *, key: str, dry_run: bool = False) -> ToolOutcome:
-        """Run a call and return what a model is shown; nothing that it may write raises.
+        """Run a call and return the result for the model; nothing in the call makes it raise.
 
-        With `dry_run` nothing is written or executed, and the outcome is marked. When cancelled,
-        what was started is over before the cancellation goes on.
+        With `dry_run` nothing is written or executed, and the outcome is marked. If it is
+        cancelled, it first waits until the started work is over.
         """
         tool = self._tools.get(call.name)
         if tool is None:
@@ -213,10 +213,10 @@ class Executor:
     async def _run_journaled(
         self, tool: Tool, arguments: Arguments, key: str, *, dry_run: bool
     ) -> ToolOutcome:
-        """Run a tool; what it may change in files is noted before, where somebody takes note.
+        """Run a tool; if there is a journal, note the file changes that it may make first.
 
-        Files that are written here are noted one by one; around whatever else may change any of
-        them, the whole workspace is.
+        The tools that write files note each file. For any other tool that may change files, the
+        whole workspace is noted before and after.
         """
         journal = self.workspace.journal
         noted = tool.spec.reads_only or isinstance(tool, Write | Edit)

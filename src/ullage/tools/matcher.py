@@ -1,8 +1,8 @@
 """The process that matches a pattern for the tool `search`; run by path, imports nothing of ullage.
 
-Python's patterns can take exponential time, and no thread can stop one: a process can be ended. It
-reads a line of JSON (pattern, ignore_case, seconds, most, longest, sizes) and the files behind it,
-and writes what matches as JSON: a list of [file, line number, line]. It knows no paths.
+Python's patterns can take exponential time, and a thread cannot be stopped, but a process can. It
+reads a line of JSON (pattern, ignore_case, seconds, most, longest, sizes) followed by the files,
+and writes the matches as JSON: a list of [file, line number, line]. It knows no paths.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if sys.platform == "win32":
 
 
 def matching(source: BinaryIO) -> list[tuple[int, int, str]]:
-    """Return the lines that match, of the files that follow a request."""
+    """Return the matching lines of the files that follow a request."""
     wishes = json.loads(source.readline())
     resource.setrlimit(resource.RLIMIT_CPU, (wishes["seconds"] + 1, wishes["seconds"] + 1))
     pattern = re.compile(wishes["pattern"], re.IGNORECASE if wishes["ignore_case"] else 0)

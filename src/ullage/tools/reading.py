@@ -1,6 +1,6 @@
-"""The tools `read` and `list`: what is in a file, what is in a folder.
+"""The tools `read` and `list`: the contents of a file, and the entries of a folder.
 
-They know nothing of writing, and nothing of who may read.
+They know nothing of writing, and nothing of permissions.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from ullage.tools.work import beside
 from ullage.tools.workspace import DEEPEST, FolderEntry, Workspace
 
 LINES: Final = 2_000
-"""Lines read at once where a call names no limit."""
+"""Lines read at once if a call names no limit."""
 
 MOST_BYTES: Final = 256_000_000
-"""Bytes of a file that are gone through for one page of it."""
+"""Bytes of a file that are scanned for one page of it."""
 
 ENTRIES: Final = 1_000
 """Entries that one listing shows."""
 
 MOST_ENTRIES: Final = 200_000
-"""Entries that one listing goes through."""
+"""Entries that one listing scans."""
 
 _SNIFFED: Final = 8_192
-"""Bytes in which a NUL marks a file as binary, as git does."""
+"""Bytes in which a NUL marks a file as binary, as in git."""
 
 READ: Final = Spec(
     name="read",
@@ -84,7 +84,7 @@ LIST: Final = Spec(
 
 
 class ReadTool:
-    """The tool `read`; `characters` bound one page."""
+    """The tool `read`; `characters` limits one page."""
 
     spec = READ
 
@@ -137,7 +137,7 @@ class List:
         return Access(protected=self._workspace.protects(arguments.get("path", "")))
 
     async def run(self, arguments: Arguments, *, key: str, dry_run: bool) -> ToolOutcome:
-        """Return what is in a folder, a line each."""
+        """Return the entries of a folder, one per line."""
         del key, dry_run
         return await beside(lambda: self._listing(arguments))
 
@@ -155,7 +155,7 @@ class List:
 
 
 def refuse_binary(head: bytes, path: str, size: int) -> None:
-    """Raise Fault for the first bytes of what is no text."""
+    """Raise Fault if the first bytes are not text."""
     if b"\0" in head[:_SNIFFED]:
         raise Fault(f"{path!r} is binary ({size:,} bytes); only text can be read")
 
@@ -163,9 +163,9 @@ def refuse_binary(head: bytes, path: str, size: int) -> None:
 def _lines(
     file: BinaryIO, first: int, limit: int, room: int
 ) -> tuple[list[bytes], int, int | None]:
-    """Return lines from `first` on as far as there is room, bytes cut off, and how many there are.
+    """Return lines from `first` on while there is room, the bytes cut off, and the line count.
 
-    The number of all lines is None where the file is longer than is gone through.
+    The count is None if the file is longer than the scanned part.
     """
     lines: list[bytes] = []
     number = cut = left = 0

@@ -1,8 +1,8 @@
-"""What a command may reach, and whether this system can hold it to that.
+"""The rights of a command, and whether this system can enforce them.
 
-Reading: the system's programs, the workspace, its own temporary folder. Writing: the workspace and
-that folder. No network unless the operator wants it, and never the state directory. It starts
-nothing: `confine` is told the request that is made here.
+Read: the system's programs, the workspace, a private temporary folder. Write: the workspace and
+that folder. No network unless the operator allows it, and never the state directory. It starts
+nothing: `confine` gets the request that is built here.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from ullage.tools import commands, seccomp
 from ullage.tools.workspace import Workspace
 
 LEAST_LANDLOCK: Final = 3
-"""Before version 3 (Linux 6.2), files outside could be cut to nothing."""
+"""Before version 3 (Linux 6.2), a command could truncate files outside."""
 
 SIGNALS_LANDLOCK: Final = 6
-"""From version 6 on (Linux 6.12) signals can be held to the sandbox without namespaces."""
+"""From version 6 on (Linux 6.12), Landlock can block signals out of the sandbox without namespaces.
+From version 6 on (Linux 6.12), Landlock can block signals out of the sandbox without namespaces."""
 
 ROOT: Final = "ULLAGE_ALLOW_ROOT"
 PROBE_S: Final = 10.0
@@ -40,11 +41,11 @@ BOUNDS: Final = (
 )
 
 GUARDED: Final = ("config", "config.worktree", "hooks", "info", "modules")
-"""Of a repository: what git reads commands from."""
+"""Parts of a repository from which git reads commands."""
 
 MOST_FOLDERS: Final = 2_000
 DEEPEST: Final = 4
-"""Folders, and levels of them, in which repositories are looked for."""
+"""Most folders, and levels of them, that are searched for repositories."""
 
 READ: Final = 1 | 1 << 2 | 1 << 3
 """LANDLOCK_ACCESS_FS_EXECUTE, READ_FILE, READ_DIR (include/uapi/linux/landlock.h)."""
@@ -53,11 +54,11 @@ READ_FILE: Final = 1 | 1 << 2
 USE_DEVICE: Final = 1 << 1 | 1 << 2
 
 CHANGE: Final = READ | 1 << 1 | 0b110000 | 0b11 << 7 | 1 << 10 | 1 << 12 | 1 << 13 | 1 << 14
-"""Besides: WRITE_FILE, REMOVE_DIR, REMOVE_FILE, MAKE_DIR, MAKE_REG, MAKE_FIFO, MAKE_SYM, REFER,
+"""In addition: WRITE_FILE, REMOVE_DIR, REMOVE_FILE, MAKE_DIR, MAKE_REG, MAKE_FIFO, MAKE_SYM, REFER,
 TRUNCATE; no devices and no sockets."""
 
 _HANDLED: Final[Mapping[int, int]] = MappingProxyType({3: 0x7FFF, 4: 0x7FFF, 5: 0xFFFF})
-"""Rights over files that are held back, by version; later versions up to 7 add none."""
+"""File rights that the ruleset controls, by version; later versions up to 7 add none."""
 
 TCP: Final = 0b11
 """LANDLOCK_ACCESS_NET_BIND_TCP and CONNECT_TCP, from version 4 on."""
@@ -81,24 +82,25 @@ FACTS: Final = (
     "/run/systemd/resolve",
     *(f"/etc/{name}" for name in _ETC.split()),
 )
-"""Read, too: what programs look up. No secret is in them: /etc/shadow, private keys and
-/etc/ssl/private are not among them, and Landlock keeps other processes' insides in /proc closed."""
+"""Also readable: facts that programs look up. They hold no secrets: /etc/shadow, private keys and
+/etc/ssl/private are not included, and Landlock blocks the private parts of other processes in
+/proc."""
 
 DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 PASSED: Final = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "USER", "LOGNAME")
-"""Variables that a command is given as they are, besides PATH; keys are in the others."""
+"""Variables passed to a command unchanged, in addition to PATH; the others may hold keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """What an operator grants the shell. Raises ConfigurationError for bounds that cannot be.
+    """Rights that an operator grants the shell. Raises ConfigurationError for invalid limits.
 
-    `network` opens the Internet, and so every service on this machine that listens for it.
-    `readable` are further files and folders to read, `environment` further variables. Bounds:
-    `timeout_s` where a call names none and `longest_s` at all, processes at once, bytes of a file,
-    of memory and of what the disk loses meanwhile. As root commands run only with `as_root`, or
-    with ULLAGE_ALLOW_ROOT=1 in the environment.
+    `network` opens the Internet, and so every service on this machine that listens on it.
+    `readable` are more files and folders to read, `environment` more variables. Limits: `timeout_s`
+    if a call names none, and `longest_s` for any call; processes at once; bytes of a file, of
+    memory, and of disk space used meanwhile. As root, commands run only with `as_root`, or with
+    ULLAGE_ALLOW_ROOT=1 in the environment.
     """
 
     network: bool = False
@@ -118,13 +120,13 @@ class Sandbox:
                 raise ConfigurationError(f"{name} of the sandbox is {getattr(self, name)}, below 1")
 
     def lacking(self, workspace: Workspace) -> str:
-        """Return why no command can run here, "" where it can."""
+        """Return why no command can run here, or "" if one can."""
         return _find_lack() or self._find_risk(workspace)
 
     def _find_risk(self, workspace: Workspace) -> str:
-        """Return what of this user and this workspace speaks against commands."""
+        """Return a reason against commands for this user and this workspace, or ""."""
         if sys.platform == "win32":
-            return ""  # what is lacking there was said
+            return ""  # `_find_lack` has reported it
         if not (self.as_root or os.environ.get(ROOT) == "1" or os.geteuid() != 0):
             return f"commands do not run as root: use another user, or say --allow-root ({ROOT}=1)"
         state = workspace.state
@@ -135,9 +137,9 @@ class Sandbox:
         return ""
 
     def request(self, workspace: Workspace, command: str, private: Path) -> dict[str, Any]:
-        """Return what `confine` is to do for a command; `private` is its temporary folder.
+        """Return the request to `confine` for a command; `private` is its temporary folder.
 
-        Only where `lacking` says nothing. What git keeps is read-only, but for git itself.
+        Call it only if `lacking` returns "". Git's own files are read-only, except for git itself.
         """
         git = commands.read_git(command)
         machine = seccomp.MACHINES[platform.machine()]
@@ -176,7 +178,7 @@ class Sandbox:
         return {**passed, "PATH": self._path(), **own, **self.environment}
 
     def _path(self) -> str:
-        """Return the folders of programs that can be read; a shim elsewhere would be in the way."""
+        """Return the readable folders of programs; a shim elsewhere would only fail."""
         folders = [*os.environ.get("PATH", os.defpath).split(os.pathsep), f"{sys.prefix}/bin"]
         granted = {Path(each).resolve() for each in self._reading()}
         return os.pathsep.join(
@@ -188,7 +190,7 @@ class Sandbox:
 
 
 def _find_lack() -> str:
-    """Return what this system lacks for any sandbox, "" where it has all."""
+    """Return what this system lacks for any sandbox, or "" if nothing."""
     if not sys.platform.startswith("linux"):
         return "the sandbox needs Linux"
     if platform.machine() not in seccomp.MACHINES:
@@ -207,9 +209,10 @@ def _find_lack() -> str:
 
 
 def _list_guarded(root: Path, git: commands.GitCall | None) -> list[str]:
-    """Return what of the repositories in a workspace a command may not write.
+    """Return the parts of the workspace's repositories that a command may not write.
 
-    Git, called by itself, writes but what could start a program later: settings and hooks.
+    A direct git call may write all but the files that can start a program later: settings and
+    hooks.
     """
     found: list[str] = []
     for folder in _find_repositories(root):
@@ -221,7 +224,7 @@ def _list_guarded(root: Path, git: commands.GitCall | None) -> list[str]:
 
 
 def _find_repositories(root: Path) -> Iterator[Path]:
-    """Yield the `.git` of a workspace, and of a bounded number of folders below it."""
+    """Yield the `.git` of a workspace and of its subfolders, up to a limit."""
     waiting, looked = [(root, 0)], 0
     while waiting and looked < MOST_FOLDERS:
         folder, depth = waiting.pop(0)
@@ -236,7 +239,7 @@ def _find_repositories(root: Path) -> Iterator[Path]:
 
 @cache
 def has_namespaces() -> bool:
-    """Tell whether this system grants namespaces of mounts and processes; asked once."""
+    """Tell whether this system grants mount and process namespaces; tested once."""
     command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("confine.py")), "--probe"]
     try:
         done = subprocess.run(  # noqa: S603 - our own program
@@ -248,7 +251,7 @@ def has_namespaces() -> bool:
 
 
 def landlock_version() -> int:
-    """Return the version of Landlock that this kernel offers, 0 for none."""
+    """Return the Landlock version of this kernel, or 0 if it has none."""
     library = ctypes.CDLL(None, use_errno=True)
     create, version = ctypes.c_long(444), ctypes.c_uint(1)  # LANDLOCK_CREATE_RULESET_VERSION
     found: int = library.syscall(create, None, ctypes.c_size_t(0), version)
@@ -256,7 +259,7 @@ def landlock_version() -> int:
 
 
 def _ruleset(*, network: bool) -> bytes:
-    """Return struct landlock_ruleset_attr, as long as this kernel's version has it."""
+    """Return struct landlock_ruleset_attr, in the length of this kernel's version."""
     version = landlock_version()
     fields = [_HANDLED.get(version, _HANDLED[max(_HANDLED)])]
     if version >= 4:
@@ -271,7 +274,7 @@ def _rights(path: str, wanted: int) -> int:
 
 
 def _within(state: Path | None, granted: list[str]) -> bool:
-    """Tell whether the state directory is in what is granted, so that Landlock alone won't do."""
+    """Tell whether the granted paths contain the state directory, as Landlock cannot exclude it."""
     if state is None:
         return False
     around = {state, *state.parents}

@@ -1,7 +1,7 @@
-"""Arguments of a call against the JSON schema of its tool.
+"""Checks the arguments of a call by the JSON schema of its tool.
 
-The part of JSON Schema that tools here use: type, properties, required, additionalProperties,
-items, enum, minimum, maximum, minLength, maxItems. It knows no tool.
+It supports the part of JSON Schema that the tools use: type, properties, required,
+additionalProperties, items, enum, minimum, maximum, minLength, maxItems. It knows no tool.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from typing import Any, Final
 from ullage.tools.tool import Fault
 
 LONGEST_ARGUMENTS: Final = 8_000_000
-"""Characters of a call's arguments; larger than any output that a model can give in one answer."""
+"""Longest arguments of a call in characters; more than any model can write in one answer."""
 
 
 class ArgumentsRefused(Fault):
-    """Report arguments that a tool cannot take; the message is written for a model."""
+    """Report arguments that a tool cannot accept; the message is written for a model."""
 
 
 def read(arguments: str, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a call's arguments; raises ArgumentsRefused, naming every argument at fault."""
+    """Return a call's arguments; raises ArgumentsRefused that names the faulty ones."""
     if len(arguments) > LONGEST_ARGUMENTS:
         raise ArgumentsRefused(
             f"the arguments have {len(arguments):,} characters; the most is {LONGEST_ARGUMENTS:,}"
         )
     try:
-        # Some models send nothing at all for a call without arguments.
+        # Some models send an empty string for a call without arguments.
         given = json.loads(arguments, parse_constant=_no_number) if arguments.strip() else {}
     except (ValueError, RecursionError) as error:
         raise ArgumentsRefused(f"the arguments are no JSON: {error}") from error
@@ -105,7 +105,7 @@ def _no_number(text: str) -> float:
 
 
 _MOST: Final = 5
-"""Faults told at once."""
+"""Most faults in one error."""
 
 _TYPES: Final[Mapping[str, type | tuple[type, ...]]] = MappingProxyType(
     {

@@ -1,7 +1,7 @@
-"""The tool `search`: a pattern over the lines of files.
+"""The tool `search`: finds the lines of files that match a pattern.
 
-The pattern is Python's, and runs in a process of its own that is ended when it takes too long, so
-that none can hold up the program. It knows nothing of who may read.
+The pattern is Python's. It runs in a separate process that is killed when it takes too long, so no
+pattern can block the program. It knows nothing of permissions.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from ullage.tools.work import beside
 from ullage.tools.workspace import FolderEntry, Workspace
 
 LONGEST_PATTERN: Final = 1_000
-"""Characters of a pattern: compiling takes time, too."""
+"""Longest pattern in characters: compiling takes time, too."""
 
 LARGEST_FILE: Final = 2_000_000
-"""Bytes of a file that is searched; larger ones are counted as left out."""
+"""Largest file that is searched, in bytes; larger ones are counted as skipped."""
 
 MOST_BYTES: Final = 64_000_000
-"""Bytes that one search goes through."""
+"""Bytes that one search reads."""
 
 MOST_ENTRIES: Final = 200_000
-"""Files and folders that one search goes through."""
+"""Files and folders that one search visits."""
 
 MOST_LINES: Final = 200
 """Lines shown."""
@@ -43,12 +43,12 @@ LONGEST_LINE: Final = 300
 """Characters shown of a line."""
 
 SECONDS: Final = 10
-"""Time for matching."""
+"""Seconds for matching."""
 
 LEFT_OUT: Final = frozenset(
     {".git", ".hg", ".svn", ".tox", ".venv", "__pycache__", "node_modules", "venv"}
 )
-"""Folders not searched unless the path of the search names them."""
+"""Folders that are skipped unless the path of the search names them."""
 
 SEARCH: Final = Spec(
     name="search",
@@ -74,7 +74,7 @@ SEARCH: Final = Spec(
 
 
 class SearchTool:
-    """The tool `search`; `seconds` bound the matching."""
+    """The tool `search`; `seconds` limits the matching."""
 
     spec = SEARCH
 
@@ -87,7 +87,7 @@ class SearchTool:
         return Access(protected=self._workspace.protects(arguments.get("path", "")))
 
     async def run(self, arguments: Arguments, *, key: str, dry_run: bool) -> ToolOutcome:
-        """Return the lines that match, with their files and numbers."""
+        """Return the matching lines, with their files and numbers."""
         del key, dry_run
         _demand_pattern(arguments["pattern"])
         gathered = await beside(lambda: self._gather_files(arguments))
@@ -157,7 +157,7 @@ class SearchTool:
 
 
 class _Gathered:
-    """The files that a search goes through, and how many had to be left out."""
+    """The files of a search, and the number of skipped ones."""
 
     def __init__(self) -> None:
         self.files: list[tuple[str, bytes]] = []
@@ -165,7 +165,7 @@ class _Gathered:
         self._room = MOST_BYTES
 
     def add(self, path: str, descriptor: int) -> None:
-        """Read a text file from a descriptor, which is closed. Binary ones raise Fault."""
+        """Read a text file from a descriptor, and close it. Raises Fault for binary files."""
         with os.fdopen(descriptor, "rb") as file:
             data = file.read(LARGEST_FILE + 1)
         refuse_binary(data, path, len(data))

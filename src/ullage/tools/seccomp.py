@@ -1,6 +1,6 @@
-"""The filter of system calls that a sandboxed command runs under, as classic BPF.
+"""The filter of system calls for a sandboxed command, as classic BPF.
 
-What is refused: network (or all of it but the Internet), other processes' memory, mounts and
+It refuses: network (or all of it except the Internet), other processes' memory, mounts and
 namespaces, keys, modules, clocks, and ways around path rules. It knows no sandbox, and installs
 nothing. Numbers: asm/unistd_64.h for x86_64, asm-generic/unistd.h for aarch64.
 """
@@ -30,7 +30,7 @@ RETURN: Final = 0x06
 """include/uapi/linux/bpf_common.h: BPF_LD|W|ABS, BPF_JMP|..|K, BPF_ALU|AND|K, BPF_RET|K."""
 
 X32: Final = 0x40000000
-"""Numbers from here on are the x32 way of x86_64, which would go past a list of numbers."""
+"""Numbers from here on are the x32 calls of x86_64; they would bypass a list of numbers."""
 
 AF_UNIX: Final = 1
 AF_INET: Final = 2
@@ -42,7 +42,7 @@ NAMESPACES: Final = 0x7E020080
 """CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID, NET and TIME of clone(2)."""
 
 SET_ID: Final = 0o6000
-"""S_ISUID and S_ISGID: a file with these outlives the sandbox as somebody else's rights."""
+"""S_ISUID and S_ISGID: a file with these bits would carry its owner's rights out of the sandbox."""
 
 CREATES: Final = 0o100 | 0o20000000
 """O_CREAT and the bit of O_TMPFILE (fcntl.h)."""
@@ -50,17 +50,17 @@ CREATES: Final = 0o100 | 0o20000000
 MODES: Final[Mapping[str, int]] = MappingProxyType(
     {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "creat": 1, "mknod": 1, "mknodat": 2}
 )
-"""Calls that set a mode, and which argument that is."""
+"""Calls that set a mode, and the index of that argument."""
 
 OPENS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType({"open": (1, 2), "openat": (2, 3)})
-"""Calls that set one where their flags say so: the arguments of both."""
+"""Calls whose flags decide whether they set a mode: the indexes of both arguments."""
 
 TIOCSTI: Final = 0x5412
 TIOCLINUX: Final = 0x541C
 
 
 class Machine(NamedTuple):
-    """What calls are told by on one architecture; `numbers` by name, those that it has."""
+    """An architecture: its audit number, and its call numbers by name, if it has them."""
 
     audit: int
     numbers: Mapping[str, int]
@@ -70,9 +70,9 @@ class Machine(NamedTuple):
 def program(machine: Machine, *, network: bool, namespaces: bool) -> bytes:
     """Return the filter.
 
-    `network` allows sockets of the Internet. Without `namespaces` of mounts and shared memory
-    around the command, modes, owners and times are not changed by path, and no memory is shared
-    by number: Landlock has no say in them (its documentation, "Current limitations").
+    `network` allows Internet sockets. If the command has no `namespaces` for mounts and shared
+    memory, the filter also refuses to change modes, owners and times by path, and to share memory
+    by number: Landlock does not control these (its documentation, "Current limitations").
     """
     steps = [
         *_unless(EQUAL, 4, machine.audit, KILL),
@@ -85,19 +85,20 @@ def program(machine: Machine, *, network: bool, namespaces: bool) -> bytes:
     for name in names:
         if name in machine.numbers:
             steps += [(EQUAL, 0, 1, machine.numbers[name]), _make_refusal(errno.EPERM)]
-    # Programs fall back to calls that can be looked into; these take their wishes by a pointer.
+    # These calls take their arguments by a pointer, which the filter cannot read. Programs fall
+    # back to calls that it can check.
     for name in ("clone3", "openat2", "io_uring_setup", "io_uring_enter", "io_uring_register"):
         steps += [(EQUAL, 0, 1, machine.numbers[name]), _make_refusal(errno.ENOSYS)]
     families = (AF_INET, AF_INET6) if network else ()
     steps += _decide_call(machine.numbers["socket"], _only(0, families))
-    # A pair of datagrams could still be sent to any socket's path.
+    # A datagram pair could still send to the path of any socket.
     pairs = [(LOAD, 0, 0, _low(1)), (AND, 0, 0, SOCK_TYPE), *_among((SOCK_STREAM, SOCK_SEQPACKET))]
     steps += _decide_call(machine.numbers["socketpair"], pairs)
     steps += _decide_call(machine.numbers["clone"], _none_of(0, NAMESPACES))
     steps += _hold_rights(machine.numbers)
     steps += _decide_call(machine.numbers["ioctl"], _other_than(1, (TIOCSTI, TIOCLINUX)))
     if not namespaces:
-        # With no path it is a descriptor's times that are set, and that was opened under the rules.
+        # Without a path the call sets the times of a descriptor, which was opened under the rules.
         steps += _decide_call(machine.numbers["utimensat"], _null(1))
     steps.append((RETURN, 0, 0, ALLOW))
     return b"".join(INSTRUCTION.pack(*step) for step in steps)
@@ -107,7 +108,7 @@ Step = tuple[int, int, int, int]
 
 
 def _low(argument: int) -> int:
-    """Return where the lower half of an argument is in struct seccomp_data (little-endian)."""
+    """Return the offset of an argument's lower half in struct seccomp_data (little-endian)."""
     return 16 + 8 * argument
 
 
@@ -150,9 +151,9 @@ def _none_of(argument: int, bits: int) -> list[Step]:
 
 
 def _hold_rights(numbers: Mapping[str, int]) -> list[Step]:
-    """Return steps that keep a command from others' limits and from rights beyond its own."""
+    """Return steps that protect other processes' limits, and refuse set-id modes."""
     steps: list[Step] = []
-    # With 0 a process means itself; another's limits and processors are not its own to set.
+    # 0 means the process itself; it must not set the limits and processors of others.
     for name in ("prlimit64", "sched_setaffinity"):
         steps += _decide_call(numbers[name], _only_zero(0))
     for name, argument in MODES.items():
@@ -169,7 +170,7 @@ def _only_zero(argument: int) -> list[Step]:
 
 
 def _no_set_id(flags: int, mode: int) -> list[Step]:
-    """Return steps for a call that makes a file only where its flags say so."""
+    """Return steps for a call that creates a file only if its flags say so."""
     return [
         (LOAD, 0, 0, _low(flags)),
         (ANY_BIT, 0, 3, CREATES),
@@ -429,4 +430,4 @@ AARCH64: Final = Machine(
 MACHINES: Final[Mapping[str, Machine]] = MappingProxyType(
     {"x86_64": X86_64, "aarch64": AARCH64, "arm64": AARCH64}
 )
-"""By what `platform.machine()` says."""
+"""Machines by the name that `platform.machine()` returns."""

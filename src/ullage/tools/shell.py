@@ -1,6 +1,6 @@
-"""The tool `shell`: a command in the sandbox, with a time limit, or a word that it is off.
+"""The tool `shell`: runs a command in the sandbox, with a time limit, or says that it is off.
 
-It knows neither what a sandbox is made of nor who may run commands.
+It knows neither the parts of a sandbox nor permissions.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from ullage.tools.tool import Arguments, Fault
 from ullage.tools.workspace import Workspace
 
 TIMED_OUT: Final = 124
-"""The exit code of a command that took too long, as coreutils' `timeout` gives it."""
+"""The exit code of a command that took too long, as in coreutils' `timeout`."""
 
 KILLED: Final = 128 + 9
-"""The exit code of a command that SIGKILL ended, as a shell gives it."""
+"""The exit code of a command killed by SIGKILL, as in a shell."""
 
 _PATIENCE_S: Final = 15.0
-"""How long the supervising process may take to end what it started."""
+"""Seconds for the supervising process to kill what it started."""
 
 SHELL: Final = Spec(
     name="shell",
@@ -53,7 +53,7 @@ SHELL: Final = Spec(
 
 
 class Shell:
-    """The tool `shell`; off, with the reason, where there is no sandbox (None) or no way to it."""
+    """The tool `shell`; off, with a reason, if there is no sandbox (None) or it cannot run."""
 
     def __init__(
         self,
@@ -68,13 +68,13 @@ class Shell:
 
     @property
     def off(self) -> str:
-        """Why no command runs, "" when they do."""
+        """Why no command can run, or "" if commands can."""
         if self._sandbox is None:
             return "the operator has not turned it on"
         return self._sandbox.lacking(self._workspace)
 
     def access(self, arguments: Arguments) -> Access:
-        """Return whether the command is known to read only, or names the state directory."""
+        """Return whether the command is known to only read, or names the state directory."""
         command = arguments["command"]
         named = any(self._workspace.protects(word) for word in commands.words(command))
         safe = commands.reads_only(command)
@@ -89,7 +89,7 @@ class Shell:
         return Preview("command", arguments["command"], note)
 
     async def run(self, arguments: Arguments, *, key: str, dry_run: bool) -> ToolOutcome:
-        """Run a command in the workspace; an exit code other than 0 is an ordinary result."""
+        """Run a command in the workspace; an exit code other than 0 is a normal result."""
         del key
         command = arguments["command"]
         sandbox = self._demand_sandbox(command)
@@ -106,7 +106,7 @@ class Shell:
         return _outcome(kept, told, seconds)
 
     def _demand_sandbox(self, command: str) -> Sandbox:
-        """Return the sandbox for a command; raise Fault where it cannot run."""
+        """Return the sandbox for a command; raise Fault if the command cannot run."""
         off = self.off
         if self._sandbox is None or off:
             raise Fault(f"the shell is off: {off}")
@@ -144,8 +144,8 @@ class Shell:
     async def _follow_process(
         self, process: asyncio.subprocess.Process, order: bytes, kept: Kept, seconds: float
     ) -> bool:
-        """Send the order and gather what is said; False where the time is over before the end."""
-        assert process.stdin is not None  # noqa: S101 - both are pipes, as asked for
+        """Send the order and collect the output; return False if the time runs out first."""
+        assert process.stdin is not None  # noqa: S101 - both are pipes, as requested
         assert process.stdout is not None  # noqa: S101
         try:
             async with asyncio.timeout(seconds):
@@ -156,7 +156,7 @@ class Shell:
                 await process.wait()
         except TimeoutError:
             return False
-        except ConnectionError:  # it ended before it had read the order; the report lacks
+        except ConnectionError:  # it ended before it had read the order, and sent no report
             return True
         return True
 
@@ -184,7 +184,7 @@ def _outcome(kept: Kept, told: dict[str, Any], seconds: float) -> ToolOutcome:
     if status is None:
         text = _with(text, "[the command ended the process that watched over it]")
         return ToolOutcome(text, is_error=True, exit_code=KILLED, marks=marks)
-    # A shell says 128 and the signal's number of a command that a signal ended.
+    # For a command that a signal killed, a shell returns 128 plus the signal's number.
     code = status if status >= 0 else 128 - status
     if code:
         text = _with(text, f"[exit code {code}]")
@@ -220,7 +220,7 @@ def _spec(sandbox: Sandbox | None) -> Spec:
 
 
 def _read(said: bytes) -> dict[str, Any]:
-    """Return what was reported: of a set-up that failed first, else how it ended."""
+    """Return the report: a failed set-up takes precedence over how the command ended."""
     told: dict[str, Any] = {}
     decoder = json.JSONDecoder()
     text = said.decode().strip()
@@ -232,9 +232,9 @@ def _read(said: bytes) -> dict[str, Any]:
 
 
 async def _end_process(process: asyncio.subprocess.Process) -> None:
-    """End a command with all that stems from it, and wait until it is so."""
+    """Kill a command and all its descendants, and wait until that is done."""
     if process.stdin is not None:
-        process.stdin.close()  # the sign for the supervising process
+        process.stdin.close()  # tells the supervising process to stop
     gone = asyncio.ensure_future(_drain_process(process))
     await asyncio.wait({gone}, timeout=_PATIENCE_S)
     if not gone.done():
@@ -244,7 +244,7 @@ async def _end_process(process: asyncio.subprocess.Process) -> None:
 
 
 async def _drain_process(process: asyncio.subprocess.Process) -> None:
-    """Wait for the end; a pipe that nobody reads would hold it up."""
+    """Wait for the end; read the pipe meanwhile, because a full pipe would block it."""
     if process.stdout is not None:
         while await process.stdout.read(65_536):
             pass

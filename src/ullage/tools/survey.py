@@ -1,6 +1,6 @@
-"""What is in a workspace, so that it can be brought back: states of files, links and folders.
+"""Records the state of files, links and folders in a workspace, so that they can be restored.
 
-A state says what a path is: its kind, mode, and the hash of what it holds. It records nothing.
+A state describes a path: its kind, mode, and the hash of its contents. It records nothing itself.
 """
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ from ullage.tools.tool import Fault
 from ullage.tools.workspace import FolderEntry, Workspace
 
 State = Mapping[str, Any]
-"""`kind` (file, link, folder), `mode`, and of files and links `hash`.
+"""`kind` (file, link, folder), `mode`, and for files and links `hash`.
 
-A file that is too large has None there, and its `version` by its times: it cannot be brought back.
+A file that is too large has the hash None, and a `version` from its times: it cannot be restored.
 """
 
 LARGEST_FILE: Final = 32 * 1024 * 1024
-"""Bytes of a file whose content is kept."""
+"""Largest file whose contents are kept, in bytes."""
 
 MOST_FILES: Final = 20_000
-"""Files, links and folders that are looked at before a command."""
+"""Most files, links and folders checked before a command."""
 
 MOST_BYTES: Final = 256 * 1024 * 1024
-"""Bytes that are read anew before a command."""
+"""Most bytes read before a command."""
 
 RACY_NS: Final = 100_000_000
-"""Clocks of file systems stand still for some milliseconds: a younger file is read again."""
+"""File system clocks can stand still for some milliseconds: a file changed more recently is read
+again."""
 
 SKIPPED: Final = frozenset(
     {
@@ -41,16 +42,16 @@ SKIPPED: Final = frozenset(
         *(".mypy_cache", ".ruff_cache", ".pytest_cache", ".cache"),
     }
 )
-"""Folders that are not looked into: stores of version control, and what tools make again."""
+"""Folders that are skipped: version control stores, and files that tools create again."""
 
 
 class Keeper(Protocol):
-    """Keeps contents by their hashes; `known` is what was found of files before."""
+    """Keeps contents by their hashes; `known` caches earlier results by file."""
 
     known: dict[str, tuple[list[int], str]]
 
     def keep(self, data: bytes, *, sync: bool = False) -> str:
-        """Keep a content and return its hash; with `sync` it outlives a power cut."""
+        """Keep a content and return its hash; with `sync` it survives a power cut."""
         ...
 
     def has(self, name: str) -> bool:
@@ -60,7 +61,9 @@ class Keeper(Protocol):
 
 @dataclass(slots=True)
 class WorkspaceStates:
-    """What is in a workspace by path; `beyond` says what is not kept, `whole` that all was seen."""
+    """The states of a workspace by path; `beyond` lists omitted contents, `whole` means all was
+    seen.
+    """
 
     states: dict[str, State] = field(default_factory=dict)
     beyond: list[str] = field(default_factory=list)
@@ -68,7 +71,7 @@ class WorkspaceStates:
 
 
 def survey(workspace: Workspace, keeper: Keeper, *, keep: bool) -> WorkspaceStates:
-    """Look at all of a workspace, within bounds; with `keep` what files hold is kept."""
+    """Read the states of a workspace, within limits; with `keep` also keep file contents."""
     found, room = WorkspaceStates(), MOST_BYTES
     for entry in workspace.walk("", enter=lambda entry: entry.name not in SKIPPED):
         if len(found.states) >= MOST_FILES:
@@ -85,14 +88,14 @@ def survey(workspace: Workspace, keeper: Keeper, *, keep: bool) -> WorkspaceStat
 
 
 class Seen(NamedTuple):
-    """What a path is, and the version of it that was looked at; None where nothing is."""
+    """The state of a path, and the version that was read; both None if nothing is there."""
 
     state: State | None
     version: tuple[int, ...] | None
 
 
 def state_of(workspace: Workspace, path: str, keeper: Keeper) -> Seen:
-    """Return what a path is now. Raises Fault where it leads elsewhere."""
+    """Return the current state of a path. Raises Fault if it leads outside."""
     parent, _, name = path.rpartition("/")
     try:
         with workspace.folder(parent, links=False) as folder:
@@ -106,18 +109,18 @@ def state_of(workspace: Workspace, path: str, keeper: Keeper) -> Seen:
 
 
 def state_before(workspace: Workspace, entry: FolderEntry, keeper: Keeper) -> State | None:
-    """Return what a file is that is about to be written, its content kept within the bound."""
+    """Return the state of a file before a write, and keep its contents within the limit."""
     return _entry_state(workspace, entry, _Look(keeper, keep=True, most=LARGEST_FILE, sync=True))[0]
 
 
 def state_of_new(data: bytes, before: State | None) -> State:
-    """Return what a file is once it was written; the mode of a new one is the system's to say."""
+    """Return the state of a file after a write; the system chooses the mode of a new file."""
     mode = None if before is None else before["mode"]
     return {"kind": "file", "mode": mode, "hash": hash_content(data)}
 
 
 def same(one: State | None, other: State | None) -> bool:
-    """Tell whether two states are the same thing: by content, or by its times where it is large."""
+    """Tell whether two states are equal: by content, or by the times of a large file."""
     if one is None or other is None:
         return one is other
     names = ("kind", "hash") if one.get("hash") else ("kind", "hash", "version")
@@ -128,17 +131,17 @@ def same(one: State | None, other: State | None) -> bool:
 def changes(
     before: WorkspaceStates, after: WorkspaceStates
 ) -> Iterator[tuple[str, State | None, State | None]]:
-    """Yield the paths that are not what they were."""
+    """Yield the paths whose state has changed."""
     whole = before.whole and after.whole
     for path in sorted({*before.states, *after.states}):
         one, other = before.states.get(path), after.states.get(path)
-        seen = whole or (one is not None and other is not None)  # else it may be there, unseen
+        seen = whole or (one is not None and other is not None)  # else it may exist, unseen
         if seen and not same(one, other):
             yield path, one, other
 
 
 class _Look(NamedTuple):
-    """How a file is looked at: `most` are the bytes that may be read of it."""
+    """How to read a file: `most` is the number of bytes that may be read."""
 
     keeper: Keeper
     keep: bool
@@ -147,7 +150,7 @@ class _Look(NamedTuple):
 
 
 def _entry_state(workspace: Workspace, entry: FolderEntry, look: _Look) -> tuple[State | None, int]:
-    """Return the state of an entry, None for what is none of the kinds; and the bytes read."""
+    """Return the state of an entry, or None for other kinds; and the bytes read."""
     mode = stat.S_IMODE(entry.status.st_mode)
     if entry.is_folder:
         return {"kind": "folder", "mode": mode}, 0
@@ -178,5 +181,5 @@ def _file_state(workspace: Workspace, entry: FolderEntry, look: _Look) -> tuple[
 
 
 def hash_content(data: bytes) -> str:
-    """Return the hash of what a file holds."""
+    """Return the hash of a file's contents."""
     return blake2b(data, digest_size=20).hexdigest()

@@ -20,7 +20,8 @@ _OPENAT2: Final = 437
 """The same number on every architecture (Linux 5.6)."""
 
 _TRIES: Final = 32
-"""A rename or a mount elsewhere while a path with `..` or a link is resolved gives EAGAIN."""
+"""EAGAIN occurs when something is renamed or mounted while a path with `..` or a link is resolved.
+EAGAIN occurs when something is renamed or mounted while a path with `..` or a link is resolved."""
 
 
 class _OpenHow(ctypes.Structure):
@@ -34,7 +35,7 @@ class _OpenHow(ctypes.Structure):
 def openat2(folder: int, path: str, flags: int, resolve: int) -> int:
     """Open an existing path relative to an open folder and return the descriptor.
 
-    Raises OSError: EXDEV for what leads out of the folder, ELOOP for a refused link.
+    Raises OSError: EXDEV if the path leads out of the folder, ELOOP for a refused link.
     """
     if sys.platform != "linux":
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), path)

@@ -1,6 +1,6 @@
-"""Tools without files: `plan` shows what is intended; two read and search left-out text.
+"""Tools without files: `plan` shows the next steps; two others read and search left-out text.
 
-They know neither who shows a plan nor where texts are kept.
+They know neither the display of a plan nor the storage of texts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ullage.tools.tool import Arguments, Fault
 from ullage.tools.work import beside
 
 STEPS: Final = 50
-"""Steps of a plan."""
+"""Most steps of a plan."""
 
 PLAN: Final = Spec(
     name="plan",
@@ -54,21 +54,21 @@ class PlanTool:
     spec = PLAN
 
     def access(self, arguments: Arguments) -> Access:
-        """Return that nothing is touched."""
+        """Return that it touches nothing."""
         del arguments
         return Access()
 
     async def run(self, arguments: Arguments, *, key: str, dry_run: bool) -> ToolOutcome:
-        """Return the steps, for whoever shows them."""
+        """Return the steps, for display."""
         del key, dry_run
         steps = tuple({"status": "to do", **step} for step in arguments["steps"])
         return ToolOutcome(f"the plan of {len(steps)} steps is shown", plan=steps)
 
 
 class Past(Protocol):
-    """What was left out of a conversation: read by reference, found by words.
+    """The text left out of a conversation: read by reference, found by words.
 
-    Both raise UllageError for what cannot be.
+    Both methods raise UllageError for invalid input.
     """
 
     def read(self, reference: str) -> str:
@@ -88,12 +88,12 @@ class RecallTool:
         self._page = characters * 9 // 10
 
     def access(self, arguments: Arguments) -> Access:
-        """Return that nothing is touched."""
+        """Return that it touches nothing."""
         del arguments
         return Access()
 
     async def run(self, arguments: Arguments, *, key: str, dry_run: bool) -> ToolOutcome:
-        """Return a page of a text that was left out."""
+        """Return a page of a left-out text."""
         del key, dry_run
         reference = recall.clean_reference(arguments["reference"])
         most = min(arguments.get("limit") or self._page, self._page)
@@ -113,7 +113,7 @@ class SearchBackTool:
         self._past = past
 
     def access(self, arguments: Arguments) -> Access:
-        """Return that nothing is touched."""
+        """Return that it touches nothing."""
         del arguments
         return Access()
 

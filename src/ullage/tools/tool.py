@@ -1,4 +1,4 @@
-"""What a tool is to the executor, and how it says that a call went wrong.
+"""The protocol between a tool and the executor, and the error for a failed call.
 
 It knows no tool by name.
 """
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
     from ullage.core.session.tools import Intent, Preview, Spec, ToolOutcome
 
 Arguments = Mapping[str, Any]
-"""The arguments of a call, as its schema has them."""
+"""The arguments of a call, in the form of its schema."""
 
 
 class Fault(Exception):  # noqa: N818 - an answer to a model, not an error of the program
-    """Report a call that came to nothing; the message is written for the model that made it."""
+    """Report a call that failed; the message is written for the model that made it."""
 
 
 class Tool(Protocol):
-    """One tool. The executor has checked the arguments by the schema of its spec."""
+    """One tool. The executor has checked the arguments by the schema in its spec."""
 
     @property
     def spec(self) -> Spec:
-        """How it is offered."""
+        """The description offered to a model."""
         ...
 
     def access(self, arguments: Arguments) -> Access:
@@ -33,29 +33,29 @@ class Tool(Protocol):
         ...
 
     async def run(self, arguments: Arguments, *, key: str, dry_run: bool) -> ToolOutcome:
-        """Do a call, or with `dry_run` only say what it would do. May raise Fault or OSError.
+        """Run a call, or with `dry_run` only report what it would do. May raise Fault or OSError.
 
-        `key` is one of the call's own, the same if it is run again after a crash.
+        `key` identifies the call; it is the same if the call runs again after a crash.
         """
         ...
 
 
 @runtime_checkable
 class Foreseen(Protocol):
-    """A tool that can say what a call would do; others are shown by their arguments."""
+    """A tool that can show what a call would do; for other tools the arguments are shown."""
 
     async def preview(self, arguments: Arguments) -> Preview:
-        """Return what a call would do, whole, and change nothing.
+        """Return the complete effect of a call, and change nothing.
 
-        Raise Fault or OSError where the call must fail: nobody is asked about it then.
+        Raise Fault or OSError if the call must fail: then nobody is asked about it.
         """
         ...
 
 
 @runtime_checkable
 class Varying(Protocol):
-    """A tool whose calls differ in whether they change anything; of others the spec says it."""
+    """A tool of which only some calls change something; for other tools the spec says it."""
 
     def intent(self, arguments: Arguments) -> Intent:
-        """Return what is recorded of a call before it runs."""
+        """Return the record of a call before it runs."""
         ...

@@ -1,4 +1,4 @@
-"""Blocking work of a tool beside the event loop, never left behind.
+"""Blocking work of a tool, outside the event loop; it is never left running.
 
 It knows no tool.
 """
@@ -17,8 +17,8 @@ THREADS: Final = Threads("ullage-tool", 16)
 
 
 async def beside(work: Callable[[], Found]) -> Found:
-    """Do blocking work in a thread; who cancels it waits until it is over.
+    """Do blocking work in a thread; a cancelled caller waits until it is over.
 
-    A thread cannot be stopped, and a file must not change after its call was said to be over.
+    A thread cannot be stopped, and a file must not change after its call was reported as over.
     """
     return await finish(asyncio.ensure_future(THREADS.run(work)))

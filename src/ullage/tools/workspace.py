@@ -1,10 +1,10 @@
-"""Files beneath one folder, reached by open descriptors only, and never the state directory.
+"""Files in one folder, reached only through open descriptors, and never the state directory.
 
-Nothing is checked and then opened: what was opened is what is checked. Folders are opened with
-openat2, where the system has it, else name by name without following links. It knows no tool.
+It never checks a path and then opens it: it checks the opened descriptor. It opens folders with
+openat2 if the system has it, else name by name without following links. It knows no tool.
 
-Reading follows links that stay inside. Writing follows none: a policy on a path must hold for the
-file, whatever other name leads there; for the same reason a file with several names is not written.
+Reads follow links that stay inside. Writes follow none: a policy on a path must hold for the file,
+whatever other name it has. For the same reason a file with several names is not written.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from ullage.tools import syscalls
 from ullage.tools.tool import Fault
 
 DEEPEST: Final = 64
-"""Folders within folders that a walk goes down."""
+"""Most levels of folders that a walk visits."""
 
 MOST_LINKS: Final = 8
-"""Links followed one after another to a file."""
+"""Most links followed one after another to a file."""
 
-# Windows lacks most flags; there no workspace is made, but this module is imported.
+# Windows lacks most flags. No workspace can be made there, but this module is imported.
 _NOFOLLOW: Final[int] = getattr(os, "O_NOFOLLOW", 0)
 _CLOEXEC: Final[int] = getattr(os, "O_CLOEXEC", 0)
 _ASIDE: Final[int] = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
@@ -38,27 +38,27 @@ _READ: Final = os.O_RDONLY | _NOFOLLOW | _ASIDE | _CLOEXEC
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW | _CLOEXEC
 
 Identity = tuple[int, int]
-"""What a file is on this machine, under whatever name: device and inode."""
+"""Identifies a file on this machine, independent of its name: device and inode."""
 
 
 class Journal(Protocol):
-    """Is told of what tools change, before they do."""
+    """Notes the changes that tools make, before they make them."""
 
     def begin_write(
         self, entry: FolderEntry | None, path: str, data: bytes, made: list[str]
     ) -> None:
-        """Take note of a file that gets these bytes; `entry` is what is there, `made` new folders.
+        """Note a file that gets these bytes; `entry` is the current file, `made` new folders.
 
-        What it raises keeps the file from being written.
+        If it raises an error, the file is not written.
         """
         ...
 
     def begin_command(self) -> Any:
-        """Take note of the workspace before a command, whatever that may change."""
+        """Note the state of the workspace before a command, which may change anything."""
         ...
 
     def end_command(self, before: Any) -> None:
-        """Take note of what a command changed; `before` is what `begin_command` gave."""
+        """Note the changes of a command; `before` is the result of `begin_command`."""
         ...
 
 
@@ -67,7 +67,7 @@ class StateRefused(Fault):
 
 
 class FolderEntry(NamedTuple):
-    """One name found on a walk; `folder` is the descriptor of the one it is in, open meanwhile."""
+    """One entry found on a walk; `folder` is the open descriptor of its folder."""
 
     path: str
     name: str
@@ -76,25 +76,25 @@ class FolderEntry(NamedTuple):
 
     @property
     def is_folder(self) -> bool:
-        """Whether it is a folder."""
+        """Tell whether it is a folder."""
         return stat.S_ISDIR(self.status.st_mode)
 
     @property
     def is_file(self) -> bool:
-        """Whether it is an ordinary file."""
+        """Tell whether it is an ordinary file."""
         return stat.S_ISREG(self.status.st_mode)
 
     @property
     def is_link(self) -> bool:
-        """Whether it is a symbolic link."""
+        """Tell whether it is a symbolic link."""
         return stat.S_ISLNK(self.status.st_mode)
 
 
 class Workspace:
-    """A folder that tools work in. Raises ConfigurationError where it is not a folder.
+    """A folder that tools work in. Raises ConfigurationError if it is not a folder.
 
-    `state` is a directory that no path may lead to; it need not exist yet. `kernel` False does
-    without openat2, by default as the system has it.
+    `state` is a directory that no path may reach; it need not exist yet. `kernel` False means to
+    work without openat2; by default it is used if the system has it.
     """
 
     def __init__(
@@ -114,9 +114,9 @@ class Workspace:
         self.journal: Journal | None = None
 
     def relative(self, path: str) -> str:
-        """Return a path beneath the workspace without `.`, `..` and doubled slashes; "" for itself.
+        """Return a path in the workspace without `.`, `..` and double slashes; "" for the root.
 
-        An absolute path must lead into the workspace. Raises Fault. Links are not looked at.
+        An absolute path must lead into the workspace. Raises Fault. Links are not checked.
         """
         if "\0" in path:
             raise Fault("the path holds a NUL character")
@@ -136,7 +136,7 @@ class Workspace:
         return "/".join(parts)
 
     def protects(self, path: str) -> bool:
-        """Tell whether a path leads to the state directory, through links as well."""
+        """Tell whether a path leads to the state directory, also through links."""
         if self.state is None:
             return False
         with suppress(OSError, ValueError):
@@ -147,13 +147,13 @@ class Workspace:
         return False
 
     def is_in_repository(self, path: str) -> bool:
-        """Tell whether a path leads into what git keeps, through links as well."""
+        """Tell whether a path leads into git's own files, also through links."""
         found = Path(os.path.realpath(self.root / path))
         return any(part.casefold() == ".git" for part in (*found.parts, *Path(path).parts))
 
     @contextmanager
     def folder(self, relative: str, *, links: bool = True) -> Iterator[int]:
-        """Lend a descriptor of a folder. Raises Fault, or OSError where there is none."""
+        """Lend a descriptor of a folder. Raises Fault, or OSError if it does not exist."""
         with self._base() as base:
             descriptor = self._descend(base, relative, links=links)
             try:
@@ -183,10 +183,10 @@ class Workspace:
         return descriptor
 
     def replace(self, relative: str, data: bytes, before: os.stat_result | None = None) -> bool:
-        """Write a file in one piece, with its folders; tell whether it is new.
+        """Write a file in one step, with its folders; tell whether it is new.
 
-        With `before`, what was read to make `data`, the file must still be that one. Its mode
-        stays. Raises Fault or OSError; then nothing is changed.
+        With `before`, the file that `data` is based on, the file must still be that one. It keeps
+        its mode. Raises Fault or OSError; then nothing is changed.
         """
         parent, _, name = relative.rpartition("/")
         with self._lend_folder(parent) as (folder, made):
@@ -202,7 +202,7 @@ class Workspace:
     def put_file(
         self, relative: str, data: bytes, mode: int, expected: tuple[int, ...] | None
     ) -> None:
-        """Put a file where one of this version is, None for nothing. Raises Fault or OSError."""
+        """Write a file if the path has this version, None if nothing. Raises Fault or OSError."""
         parent, _, name = relative.rpartition("/")
         with self._lend_folder(parent) as (folder, _made):
             found = _check_unchanged(folder, name, relative, expected)
@@ -211,7 +211,7 @@ class Workspace:
             _write(folder, name, data, found, mode)
 
     def put_link(self, relative: str, target: str, expected: tuple[int, ...] | None) -> None:
-        """Put a symbolic link where something of this version is. Raises Fault or OSError."""
+        """Make a symbolic link if the path has this version. Raises Fault or OSError."""
         parent, _, name = relative.rpartition("/")
         with self._lend_folder(parent) as (folder, _made):
             _check_unchanged(folder, name, relative, expected)
@@ -224,7 +224,7 @@ class Workspace:
                 raise
 
     def put_folder(self, relative: str, mode: int) -> None:
-        """Make a folder unless it is there, and give it a mode. Raises Fault or OSError."""
+        """Make a folder if it is missing, and set its mode. Raises Fault or OSError."""
         with self._lend_folder(relative) as (folder, _made):
             if sys.platform != "win32":
                 os.fchmod(folder, mode)
@@ -243,7 +243,7 @@ class Workspace:
             os.rmdir(name, dir_fd=folder)
 
     def would_write(self, relative: str) -> os.stat_result | None:
-        """Return the status of the file that `replace` would, None for a new one. Raises Fault."""
+        """Return the status of the file that `replace` would overwrite, or None. Raises Fault."""
         parent, _, name = relative.rpartition("/")
         try:
             with self.folder(parent, links=False) as folder:
@@ -257,10 +257,10 @@ class Workspace:
         deepest: int = DEEPEST,
         enter: Callable[[FolderEntry], bool] | None = None,
     ) -> Iterator[FolderEntry]:
-        """Yield what is in a folder, by name, each folder before what is in it.
+        """Yield the entries of a folder by name, each folder before its own entries.
 
-        No link is followed, the state directory is left out, and so is what is in folders that
-        `enter` refuses. Raises Fault, or OSError where there is no such folder.
+        It follows no link, and skips the state directory and the contents of folders that `enter`
+        refuses. Raises Fault, or OSError if there is no such folder.
         """
         with self.folder(relative) as folder:
             yield from self._walk(folder, relative, deepest, enter)
@@ -284,7 +284,7 @@ class Workspace:
                 continue
             try:
                 inner = os.open(name, _FOLDER | _NOFOLLOW, dir_fd=folder)
-            except OSError:  # gone, swapped or closed to us since it was listed
+            except OSError:  # removed, replaced or closed to us since the listing
                 continue
             try:
                 yield from self._walk(inner, entry.path, left - 1, enter)
@@ -320,9 +320,9 @@ class Workspace:
 
     @contextmanager
     def _lend_folder(self, relative: str) -> Iterator[tuple[int, list[str]]]:
-        """Lend a folder for writing; what lacks of it is made, beneath what is there already.
+        """Lend a folder for writing; create the missing part of its path.
 
-        The paths of those that were made come with it.
+        Also yields the paths of the folders that were created.
         """
         there = relative
         while there:
@@ -382,7 +382,7 @@ class Workspace:
         return found
 
     def _clear_of_state(self, folder: int, base: int) -> None:
-        """Go up from an open folder to the workspace; raise when the state directory is met."""
+        """Go up from an open folder to the workspace; raise if it meets the state directory."""
         state = self._state()
         if state is None:
             return
@@ -428,7 +428,7 @@ def _step_by_step(base: int, relative: str, *, create: bool) -> int:
 def _check_unchanged(
     folder: int, name: str, relative: str, expected: tuple[int, ...] | None
 ) -> os.stat_result | None:
-    """Return the status of what a name stands for; raise Fault unless it has this version."""
+    """Return the status of the file at a name; raise Fault unless it has this version."""
     try:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -441,7 +441,7 @@ def _check_unchanged(
 def _write(
     folder: int, name: str, data: bytes, found: os.stat_result | None, mode: int | None = None
 ) -> None:
-    """Put a whole new file in the place of what a name stood for."""
+    """Write a new file and move it to a name, in place of the old one."""
     made = f".ullage-{secrets.token_hex(8)}"
     descriptor = os.open(made, _CREATE, 0o666, dir_fd=folder)
     try:
@@ -466,7 +466,7 @@ def _write(
 def _explain_error(error: OSError, relative: str) -> Exception:
     if error.errno == errno.EXDEV:
         return Fault(f"{relative!r} leads out of the workspace; stay beneath it")
-    # ENOTDIR is what O_DIRECTORY with O_NOFOLLOW gives for a link as well.
+    # O_DIRECTORY with O_NOFOLLOW gives ENOTDIR for a link as well.
     if error.errno == errno.ELOOP:
         return Fault(f"{relative!r} goes through a symbolic link; use the path that it points to")
     return error
@@ -494,7 +494,7 @@ def _identity(status: os.stat_result) -> Identity:
 
 
 def version(status: os.stat_result) -> tuple[int, ...]:
-    """Return what tells a file from another, and from itself after a change."""
+    """Return numbers that differ between two files, and before and after a change of one."""
     return (*_identity(status), status.st_mtime_ns, status.st_size)
 
 

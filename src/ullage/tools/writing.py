@@ -1,7 +1,7 @@
-"""The tools `write` and `edit`: a whole new file, and an exact, unique replacement in one.
+"""The tools `write` and `edit`: a whole new file, and the exact replacement of one unique piece.
 
-Neither is idempotent: run again after a crash, either could undo what a person did in between.
-They know nothing of who may write.
+Neither is idempotent: a second run after a crash could undo a change that a person made in between.
+They know nothing of permissions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ullage.tools.work import beside
 from ullage.tools.workspace import Workspace, version
 
 LARGEST_EDITED: Final = 16_000_000
-"""Bytes of a file that may be edited."""
+"""Largest file that may be edited, in bytes."""
 
 WRITE: Final = Spec(
     name="write",
@@ -63,11 +63,11 @@ DRY: Final = "[dry run] nothing was written: "
 
 
 Key = tuple[tuple[str, Any], ...]
-"""The arguments of a call, so that the call that runs is found to be the one that was shown."""
+"""The arguments of a call; they match the call that runs with the one that was shown."""
 
 
 class FileChange(NamedTuple):
-    """A change of a file that is ready to be written: what was read, and what it becomes.
+    """A change of a file that is ready to be written: its old and its new contents.
 
     `where` is the path with the lines, for people and models.
     """
@@ -79,22 +79,22 @@ class FileChange(NamedTuple):
     where: str
 
     def differs_from(self, status: os.stat_result | None) -> bool:
-        """Tell whether a file is another than the one that was read."""
+        """Tell whether the file is no longer the one that was read."""
         return (status and version(status)) != (self.before and version(self.before))
 
 
 class Promised:
-    """Changes that a person was shown: a file that is another by now is not written."""
+    """Changes that were shown to a person: a file that has changed since is not written."""
 
     def __init__(self) -> None:
         self._shown: dict[Key, FileChange] = {}
 
     def keep(self, key: Key, change: FileChange) -> None:
-        """Remember what was shown of a call."""
+        """Remember the change that was shown for a call."""
         self._shown[key] = change
 
     def check(self, key: Key, status: os.stat_result | None) -> None:
-        """Raise Fault where the file changed after it was shown; the next call is free of it."""
+        """Raise Fault if the file changed after it was shown; the next call is not checked."""
         change = self._shown.pop(key, None)
         if change is not None and change.differs_from(status):
             raise Fault(
@@ -131,7 +131,7 @@ class Write:
         return Preview("diff", draw_diff(path, old, data), note)
 
     async def run(self, arguments: Arguments, *, key: str, dry_run: bool) -> ToolOutcome:
-        """Write a file in one piece."""
+        """Write a file in one step."""
         del key
         return await beside(lambda: self._write_file(arguments, dry_run=dry_run))
 
@@ -162,7 +162,7 @@ class Edit:
         return _access(self._workspace, arguments["path"])
 
     async def run(self, arguments: Arguments, *, key: str, dry_run: bool) -> ToolOutcome:
-        """Replace a piece of a file, which is written in one piece."""
+        """Replace a piece of a file, written in one step."""
         del key
         return await beside(lambda: self._edit_file(arguments, dry_run=dry_run))
 
@@ -186,7 +186,7 @@ class Edit:
         return ToolOutcome(f"replaced the piece in {change.where}")
 
     def _change(self, arguments: Arguments) -> FileChange:
-        """Return what an edit comes to; raise Fault where its piece is not in the file once."""
+        """Return the change of an edit; raise Fault if its piece is missing or not unique."""
         path = _file_path(self._workspace, arguments["path"])
         old, new = _encode_text(arguments["old"], "old"), _encode_text(arguments["new"], "new")
         if old == new:
@@ -199,7 +199,7 @@ class Edit:
             data = file.read()
         refuse_binary(data, path, len(data))
         if old not in data and b"\r\n" in data:
-            # A file with the line ends of Windows, and a model that never writes them.
+            # The file has Windows line ends, and models never write them.
             old, new = old.replace(b"\n", b"\r\n"), new.replace(b"\n", b"\r\n")
         times = _times(data, old, path, every=arguments.get("all", False))
         line = data[: data.index(old)].count(b"\n") + 1
@@ -210,7 +210,7 @@ class Edit:
 def _content(
     workspace: Workspace, path: str, status: os.stat_result | None
 ) -> tuple[bytes | None, str]:
-    """Return what a file holds as far as it can be compared, and a word on it."""
+    """Return the old contents if they can be compared, and a note on them."""
     if status is None:
         return None, "a new file"
     if status.st_size > LARGEST_EDITED:
