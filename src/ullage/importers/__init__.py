@@ -1,9 +1,9 @@
-"""Sessions that people already have: of Claude Code, Codex and opencode, messages and requests.
+"""Imports existing sessions of Claude Code, Codex and opencode, and messages and requests.
 
-`load` reads one tolerantly into a `Session`, `latest` and `find` tell where it lies, `tail` reads
-only its last report. What a file does not say stays unknown: no window is assumed, no report is
-made up. Knows no windows, no counting and no views. Each name is loaded on first use: `tail` is
-for a line that is drawn at every prompt.
+`load` reads a file tolerantly into an `ImportedSession`, `latest` and `find` return its path, and
+`tail` reads only its last report. Facts that are not in a file stay unknown: no window is assumed,
+no report is invented. It knows no windows, no counting and no views. Each name is loaded on first
+use, because `tail` runs at every shell prompt.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Transcripts of Claude Code: what stood in the window at each call, and what was reported.
+"""Transcripts of Claude Code: the messages in the window at each call, and the reports.
 
-The format is internal to its program and changes: every field is optional here, what is not
-understood is counted. The file holds no window, no system prompt and no tool schemas, so none
-are given; `session.NOT_IN_FILE` names the tokens that are reported for them. Which lines count is
-`tree`'s.
+The format is internal to its program and changes. Every field is optional here, and unknown items
+are counted. The file holds no window, no system prompt and no tool schemas, so none are returned;
+`session.NOT_IN_FILE` describes the tokens that are reported for them. `tree` decides which lines
+count.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ SILENT: Final = frozenset(
         "ai-title",
     }
 )
-"""Lines that are read and stand in no prompt."""
+"""Known lines that are part of no prompt."""
 
 PROVIDERS: Final = ("anthropic", "bedrock", "vertex")
-"""Who serves Claude Code's models, unless it was told of another server, which no file names."""
+"""Providers of Claude Code's models, unless it uses another server, which no file names."""
 
 SYNTHETIC: Final = "<synthetic>"
-"""The model named in answers that no model gave."""
+"""The model name of answers that no model wrote."""
 
 SEALED: Final = frozenset({"redacted_thinking"})
-"""Blocks whose text is no text of the answer."""
+"""Blocks whose text is not part of the answer."""
 
 CLEARINGS: Final = frozenset({"microcompact_boundary"})
-"""Lines that say that older results were cleared; the file keeps them as they were."""
+"""Lines that report cleared results; the file keeps the results themselves."""
 
 
 def read(data: bytes, path: str = "", report: Progress = ignore) -> ImportedSession:
-    """Read a transcript from its bytes; raises ConfigurationError where it holds no messages."""
+    """Read a transcript from its bytes; raises ConfigurationError if it holds no messages."""
     lines = ObjectLines(data, report)
     tree = Tree(lines)
     chain = tree.chain()
@@ -105,7 +105,7 @@ def read(data: bytes, path: str = "", report: Progress = ignore) -> ImportedSess
 
 
 class _Window:
-    """The messages in order, taken from the lines of one branch."""
+    """The messages in order, from the lines of one branch."""
 
     def __init__(self, tree: Tree, ledger: _Ledger) -> None:
         self._tree = tree
@@ -126,7 +126,7 @@ class _Window:
     def take(self, node: Node) -> None:
         """Take the next line of the branch."""
         if node.uuid != self._anchor and not node.summarises and node.kind in TALK:
-            self.settle()  # no summary came
+            self.settle()  # no summary followed
         if node.bounds:
             self._cut()
             self._bounded = True
@@ -147,7 +147,7 @@ class _Window:
             self.settle()
 
     def settle(self) -> None:
-        """Put what a compaction kept behind what it was hung on."""
+        """Add the messages that a compaction kept, after the line that they are attached to."""
         kept, self._kept = self._kept, ()
         for node in kept:
             if node.kind == "assistant" and not node.fails:
@@ -156,14 +156,14 @@ class _Window:
                 self._ask(node)
 
     def current(self) -> ModelTurn | None:
-        """Return the last call of this window that was reported, or None."""
+        """Return the last reported call of this window, or None."""
         for turn in reversed(self.turns):
             if turn.start < self.start or turn.tokens is not None:
                 return turn if turn.start == self.start else None
         return None
 
     def _cut(self) -> None:
-        """Begin a new window: nothing from before stands in it."""
+        """Begin a new window: it holds no earlier messages."""
         self.settle()
         self.start = len(self.messages)
         self._compacted = True
@@ -219,7 +219,7 @@ class _Window:
         self._compacted = False
 
     def _piece(self, node: Node) -> None:
-        """Add a line to the response that it is a piece of."""
+        """Add a line to the response that it belongs to."""
         content = self._content(node) or []
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
         known = self._pieces.get(node.response or "")
@@ -232,7 +232,7 @@ class _Window:
             self._pieces[node.response] = blocks
 
     def _attach(self, node: Node) -> None:
-        """Take what the user typed while the model worked; count other attachments."""
+        """Add text that the user typed while the model worked; count other attachments."""
         attachment = node.fields.get("attachment")
         fields = attachment if isinstance(attachment, Mapping) else {}
         prompt = words(fields.get("prompt"))
@@ -243,7 +243,7 @@ class _Window:
             note(self.unread, f"attachment {words(fields.get('type')) or 'unnamed'}")
 
     def _content(self, node: Node) -> str | list[dict[str, Any]] | None:
-        """Return text, or a list of our own of the blocks; None where there is no content."""
+        """Return text, or a new list of the blocks, or None if there is no content."""
         content = node.message.get("content")
         if isinstance(content, str):
             return content
@@ -257,24 +257,24 @@ class _Window:
 
 
 def read_report(node: Node) -> CallReport:
-    """Return what a line of the model reports."""
+    """Return the report in a line of the model."""
     return CallReport.of(Usage.from_report(node.message.get("usage"), dialect=names.ANTHROPIC))
 
 
 def _find_newest(chain: Sequence[Node], field: str) -> str | None:
-    """Return what the newest line says in a field, of those that say anything."""
+    """Return the newest value of a field, or None if no line has one."""
     told = (words(node.fields.get(field)) for node in reversed(chain))
     return next((value for value in told if value is not None), None)
 
 
 def _identity(chain: Sequence[Node]) -> str | None:
-    """Return the id of the session: that of the newest line, since older ones may be copies."""
+    """Return the session's id from the newest line, because older lines may be copies."""
     return _find_newest(chain, "sessionId")
 
 
 @dataclass(slots=True)
 class _Entry:
-    """One call as its lines tell it: the largest report, and each block once."""
+    """One call, collected from its lines: the largest report, and each block once."""
 
     report: CallReport
     model: str | None
@@ -282,7 +282,7 @@ class _Entry:
     final: bool = False
 
     def take(self, node: Node) -> None:
-        """Take a line; the report that is made with the end of the answer is the last one."""
+        """Add a line; the report with a stop reason is the final one."""
         report = read_report(node)
         if report.size > self.report.size:
             self.report = report
@@ -294,7 +294,7 @@ class _Entry:
 
 
 class _Ledger:
-    """The session's own calls, of abandoned branches too; a call counts once."""
+    """The session's own calls, including abandoned branches; each call counts once."""
 
     def __init__(self, nodes: Sequence[Node], identity: str | None) -> None:
         self._entries: dict[tuple[str, str | None], _Entry] = {}
@@ -309,7 +309,7 @@ class _Ledger:
         self._places = {key: place for place, key in enumerate(self._entries)}
 
     def place(self, node: Node) -> int | None:
-        """Return the place of a line's call among the calls, None for another session's."""
+        """Return the position of a line's call among the calls, or None for another session's."""
         return self._places.get(_key(node))
 
     def calls(self) -> tuple[PaidCall, ...]:
@@ -322,7 +322,7 @@ class _Ledger:
         )
 
     def sum_spent(self) -> Usage | None:
-        """Return the sum of what was reported, None where nothing was."""
+        """Return the sum of the reports, or None without reports."""
         usages = (entry.report.usage for entry in self._entries.values())
         return total([usage for usage in usages if usage is not None])
 
@@ -332,7 +332,7 @@ def _key(node: Node) -> tuple[str, str | None]:
 
 
 def _warnings(tree: Tree, chain: Sequence[Node]) -> list[str]:
-    """Say what of the file is not in the window, or had to be guessed."""
+    """Return warnings about parts of the file that are not in the window, or were guessed."""
     told = []
     if tree.subagent:
         told.append("every line is a subagent's: this is its window, not that of its session")

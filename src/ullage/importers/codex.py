@@ -1,11 +1,11 @@
-"""Rollouts of Codex: the Responses items that stood in the window, and what was reported.
+"""Rollouts of Codex: the Responses items in the window, and the reports.
 
-Lines are `{timestamp, type, payload}`. A `token_count` closes a call: its `last_token_usage` is
-what that call used and says how full the window is with the answer, its `total_token_usage` only
-ever grows and is a ledger. The file states the window. Tool schemas are not in it.
+Lines are `{timestamp, type, payload}`. A `token_count` ends a call. Its `last_token_usage` is the
+usage of that call, and shows how full the window is with the answer. Its `total_token_usage` is a
+ledger that only grows. The file states the window. It does not hold tool schemas.
 
-Sources: openai/codex (codex-rs/rollout/src, codex-rs/core/src/context_manager/history.rs for what
-a rollback undoes), ryoppippi/ccusage for repeated and replayed counts.
+Sources: openai/codex (codex-rs/rollout/src, codex-rs/core/src/context_manager/history.rs for the
+effect of a rollback), ryoppippi/ccusage for repeated and replayed counts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ullage.importers.session import (
 )
 
 SUMMARIES: Final = frozenset({"compaction", "compaction_summary", "context_compaction"})
-"""Items that stand for history left out, mostly encrypted."""
+"""Items that replace omitted history, mostly encrypted."""
 
 GENERATED: Final = frozenset(
     {
@@ -45,7 +45,7 @@ GENERATED: Final = frozenset(
         *SUMMARIES,
     }
 )
-"""Items that a model writes; so are messages of the assistant."""
+"""Items that a model writes, in addition to messages of the assistant."""
 
 GIVEN: Final = frozenset(
     {
@@ -59,10 +59,10 @@ GIVEN: Final = frozenset(
 )
 
 UNSENT: Final = frozenset({"ghost_snapshot", "compaction_trigger"})
-"""Items that Codex writes down for itself."""
+"""Items that Codex writes for itself."""
 
 SILENT: Final = frozenset({"world_state", "security_risk_score"})
-"""Lines that are known and change nothing here."""
+"""Known lines that have no effect here."""
 
 CONTEXT: Final = (
     "<environment_context>",
@@ -73,13 +73,13 @@ CONTEXT: Final = (
     "<turn_aborted>",
     "<subagent_notification>",
 )
-"""How user messages begin that Codex wrote itself: they open no turn of the user."""
+"""First words of user messages that Codex wrote itself: they open no turn of the user."""
 
 LARGEST: Final = 1_000_000_000
-"""Above any number of tokens or turns that a session ever had."""
+"""Larger than any real number of tokens or turns of a session."""
 
 PROVIDER: Final = "openai"
-"""Who serves where a header names nobody."""
+"""The provider if a header names none."""
 
 NOT_IN_FILE: Final = "tool schemas are not in the file: the first report less what was counted"
 
@@ -87,7 +87,7 @@ Item = Mapping[str, Any]
 
 
 def read(data: bytes, path: str = "", report: Progress = ignore) -> ImportedSession:
-    """Read a rollout from its bytes; raises ConfigurationError where it holds no items."""
+    """Read a rollout from its bytes; raises ConfigurationError if it holds no items."""
     lines = ObjectLines(data, report)
     rollout = _Rollout()
     for fields, _ in lines:
@@ -125,7 +125,7 @@ def read(data: bytes, path: str = "", report: Progress = ignore) -> ImportedSess
 
 
 class _Ledger:
-    """What calls used altogether, and which reports are news."""
+    """The total usage of calls, and a check for new reports."""
 
     def __init__(self) -> None:
         self._total: Usage | None = None
@@ -133,10 +133,10 @@ class _Ledger:
         self._calls: list[Usage] = []
 
     def news(self, info: Item, *, replayed: bool, grown: bool) -> Usage | None:
-        """Return the usage of a call not reported before; None for repeats and replays.
+        """Return the usage of a call not reported before, or None for repeats and replays.
 
-        Codex repeats the last count, with new rate limits or after a compaction: then the total
-        has not grown. A total that is not there cannot tell; then new items do (`grown`).
+        Codex repeats the last count with new rate limits or after a compaction; then the total has
+        not grown. If there is no total, new items (`grown`) show whether the report is new.
         """
         reported = usage(info.get("last_token_usage"))
         so_far = usage(info.get("total_token_usage"))
@@ -151,7 +151,7 @@ class _Ledger:
         return reported
 
     def sum_spent(self) -> Usage | None:
-        """Return what this session used, without what it brought from the one it came from."""
+        """Return this session's usage, without the usage of the session it came from."""
         ours, before = self._total, self._brought
         if ours is None or before is None:
             return ours or total(self._calls)
@@ -166,7 +166,7 @@ class _Ledger:
 
 
 class _Window:
-    """The items in order, and the calls over them."""
+    """The items in order, and the calls that used them."""
 
     def __init__(self) -> None:
         self.items: list[Item] = []
@@ -182,11 +182,11 @@ class _Window:
 
     @property
     def grown(self) -> bool:
-        """Whether items came since the last report."""
+        """Tell whether items followed the last report."""
         return len(self.items) > self.covered
 
     def append(self, item: Item) -> None:
-        """Put an item at the end."""
+        """Add an item at the end."""
         place = len(self.items)
         if asks(item):
             self._asked.append(place)
@@ -199,9 +199,9 @@ class _Window:
             self._paid[-1][2].append(item)
 
     def report(self, usage: Usage, size: int | None, model: str | None, at: str | None) -> None:
-        """Close a call: what the model wrote last is the answer, what stands before is the prompt.
+        """End a call: the last items that the model wrote are the answer, the rest is the prompt.
 
-        Older files have the count before the answer: then the answer is what comes next.
+        Older files have the count before the answer: then the next items are the answer.
         """
         stop = end = len(self.items)
         while stop > max(self.start, self.covered) and is_generated(self.items[stop - 1]):
@@ -221,7 +221,7 @@ class _Window:
         self.tokens = size or told.tokens
 
     def calls(self) -> Iterator[PaidCall]:
-        """Yield the calls that were paid, those that were rolled back among them."""
+        """Yield the calls that were paid for, including those that were rolled back."""
         for usage, model, items in self._paid:
             answer = tuple(open_item(i) for i in items if words(i.get("type")) not in SUMMARIES)
             yield PaidCall(usage, model, answer)
@@ -239,7 +239,7 @@ class _Window:
         self.covered = len(self.items)
 
     def undo(self, turns: int) -> int:
-        """Take back the user's last turns with what they led to; return how many items went."""
+        """Remove the user's last turns and all that followed; return the number of items."""
         if turns <= 0 or not self._asked:
             return 0
         first = self._asked[0]
@@ -259,7 +259,7 @@ class _Window:
         return gone
 
     def _reread(self, cut: int) -> None:
-        """Go back to the last report that is still about this window."""
+        """Restore the last report that is still valid for this window."""
         last = self.turns[-1] if self.turns else None
         if last is not None and last.start == self.start and last.tokens is not None:
             self.tokens, self.covered = last.tokens, last.stop
@@ -314,7 +314,7 @@ class _Rollout:
             note(self.unread, kind)
 
     def warnings(self) -> list[str]:
-        """Say what of the file is not in the window."""
+        """Return warnings about parts of the file that are not in the window."""
         told = []
         if self._undone:
             told.append(f"{plural(self._undone, 'item')} were rolled back and are left out")
@@ -327,7 +327,7 @@ class _Rollout:
         return told
 
     def _bare(self, kind: str | None, fields: Item) -> None:
-        """Take a line of the first versions: items and the header without an envelope."""
+        """Read a line of the first versions: items and the header without an envelope."""
         if kind in GENERATED or kind in GIVEN:
             self._item(fields)
         elif kind is None and "instructions" in fields:
@@ -336,7 +336,7 @@ class _Rollout:
             note(self.unread, kind)
 
     def _meta(self, payload: Item, at: str | None) -> None:
-        """Take the header; a fork repeats that of its parent behind its own."""
+        """Read the header; a fork repeats its parent's header after its own."""
         if self.id is not None or self.system is not None:
             return
         self.id = words(payload.get("id"))
@@ -381,7 +381,7 @@ class _Rollout:
         self.window.report(found, size, self.model, at)
 
     def _compact(self, payload: Item) -> None:
-        """Take a compaction: what it lists replaces what was, else its message alone does."""
+        """Read a compaction: its list replaces the history, or else its message alone does."""
         summary = words(payload.get("message"))
         kept = payload.get("replacement_history")
         if not isinstance(kept, list):
@@ -392,7 +392,7 @@ class _Rollout:
         self.window.replace([item for item in kept if isinstance(item, dict)], summary)
 
     def _entries(self, entries: Any) -> list[Any] | None:
-        """Return the items written out in a list of entries; those kept elsewhere are counted."""
+        """Return the items included in a list of entries; count those stored elsewhere."""
         if not isinstance(entries, list):
             return None
         found = []
@@ -406,7 +406,7 @@ class _Rollout:
 
 
 def usage(told: Any) -> Usage | None:
-    """Read Codex' own form of a report: `input_tokens` includes what was read from caches."""
+    """Read Codex's own form of a report: `input_tokens` includes tokens read from caches."""
     if not isinstance(told, Mapping):
         return None
     found = Usage.from_report(
@@ -425,13 +425,13 @@ def usage(told: Any) -> Usage | None:
 
 
 def positive(value: Any) -> int | None:
-    """Return a number of tokens, or of anything else that a file can hold; else None."""
+    """Return a number of tokens or turns, or None if it is not a plausible one."""
     plain = isinstance(value, int) and not isinstance(value, bool)
     return value if plain and 0 < value <= LARGEST else None
 
 
 def text(item: Item) -> str:
-    """Return the text of a message; the first part alone tells who wrote it."""
+    """Return the text of a message: all of its text parts."""
     content = item.get("content")
     if isinstance(content, str):
         return content
@@ -441,7 +441,7 @@ def text(item: Item) -> str:
 
 
 def open_item(item: Item) -> Item:
-    """Return an item without what is sealed in it, which is no text of the answer."""
+    """Return an item without its encrypted content, which is not part of the answer."""
     return {key: value for key, value in item.items() if key != "encrypted_content"}
 
 
@@ -468,7 +468,7 @@ def introduces(item: Item) -> bool:
 
 
 def is_spawned(header: Item) -> bool:
-    """Tell whether a session came out of another one, whose lines its file then repeats."""
+    """Tell whether a session came from another one, whose lines its file then repeats."""
     source = header.get("source")
     if isinstance(source, dict) and "subagent" in source:
         return True
@@ -476,7 +476,7 @@ def is_spawned(header: Item) -> bool:
 
 
 def inline(entry: Any) -> Item | None:
-    """Return the item that an entry of a replacement holds, None where it only points to one."""
+    """Return the item that an entry of a replacement holds, or None if it only points to one."""
     if not isinstance(entry, dict):
         return None
     if words(entry.get("type")) in GENERATED | GIVEN:

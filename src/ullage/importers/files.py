@@ -1,6 +1,6 @@
-"""The bytes of a session file: plain, compressed or from standard input, within a limit.
+"""The bytes of a session file: plain, compressed or from standard input, up to a limit.
 
-Knows neither where such files lie nor what is in them.
+It knows neither the places of such files nor their contents.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from ullage.core.errors import ConfigurationError
 from ullage.core.errors.extras import explain_missing
 
 MOST_BYTES: Final = 512 * 1024 * 1024
-"""Far above real sessions; parsed, a file takes several times its size in memory."""
+"""Far more than real sessions; a parsed file takes several times its size in memory."""
 
 ZST: Final = ".zst"
 _MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _GZIP: Final = b"\x1f\x8b"
 
 Importer = Callable[[str], Any]
-"""How modules are imported; there for tests."""
+"""A function that imports modules; tests replace it."""
 
 
 def content(path: Path, importer: Importer = importlib.import_module) -> bytes:
-    """Return a file's bytes, decompressed; raises ConfigurationError naming what is wrong.
+    """Return a file's bytes, decompressed; raises ConfigurationError that names the fault.
 
-    A plain file wins over its compressed twin, and stands in where only the other is there.
+    A plain file takes precedence over a compressed one of the same name; either one alone is read.
     """
     plain = path.with_suffix("") if path.suffix == ZST else path
     packed = Path(f"{plain}{ZST}")
@@ -47,7 +47,7 @@ def content(path: Path, importer: Importer = importlib.import_module) -> bytes:
 
 
 def is_file(path: str | Path) -> bool:
-    """Tell whether a file is there; False for a text that cannot be a name, such as a sentence."""
+    """Tell whether a file exists; False for text that cannot be a path, such as a sentence."""
     try:
         return Path(path).is_file()
     except (OSError, ValueError):
@@ -55,14 +55,14 @@ def is_file(path: str | Path) -> bool:
 
 
 def find_input() -> TextIO:
-    """Return standard input; raises ConfigurationError where it was closed before the start."""
+    """Return standard input; raises ConfigurationError if it was closed before the start."""
     if sys.stdin is None:
         raise ConfigurationError("standard input is closed: pipe something in, or name a file")
     return sys.stdin
 
 
 def standard_input() -> bytes:
-    """Return all of standard input; raises ConfigurationError where it cannot be read."""
+    """Return all of standard input; raises ConfigurationError if it cannot be read."""
     stream = find_input()
     try:
         return read_bounded(stream.buffer, "standard input")
@@ -72,7 +72,7 @@ def standard_input() -> bytes:
 
 
 def read_bounded(file: BinaryIO, name: str, most: int = MOST_BYTES) -> bytes:
-    """Return what is in a file; raises ConfigurationError where it is over `most` bytes."""
+    """Return the contents of a file; raises ConfigurationError if it exceeds `most` bytes."""
     data = file.read(most + 1)
     if len(data) > most:
         raise ConfigurationError(
@@ -103,7 +103,7 @@ def _read_gzip(file: BinaryIO, path: Path) -> bytes:
 
 
 def _zstandard(path: Path, importer: Importer) -> Any:
-    """Return the standard library's module or the package."""
+    """Return the module of the standard library, or an installed package."""
     for name in ("compression.zstd", "backports.zstd", "zstandard"):
         try:
             return importer(name)
@@ -113,7 +113,7 @@ def _zstandard(path: Path, importer: Importer) -> Any:
 
 
 def _open_compressed(module: Any, file: BinaryIO) -> Any:
-    """Return the decompressed stream; the package alone stops after one frame unless told."""
+    """Return the decompressed stream; by default the package stops after one frame."""
     if hasattr(module, "ZstdFile"):
         return module.open(file, "rb")
     return module.ZstdDecompressor().stream_reader(file, read_across_frames=True)

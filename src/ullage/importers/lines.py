@@ -1,7 +1,7 @@
-"""Bytes of a session file to JSON values, line by line.
+"""Converts the bytes of a session file to JSON values, line by line.
 
-Tolerates what crashes and editors leave behind: byte order marks, CRLF, runs of NUL, half-written
-lines. Knows no session format, and reads no file itself.
+It tolerates the traces of crashes and editors: byte order marks, CRLF, runs of NUL, half-written
+lines. It knows no session format, and reads no file itself.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ _MOST_KINDS: Final = 50
 
 
 class ObjectLine(NamedTuple):
-    """One line that holds an object; `torn` says that an unreadable line stands before it."""
+    """One line that holds an object; `torn` means that an unreadable line precedes it."""
 
     fields: Mapping[str, Any]
     torn: bool
 
 
 class ObjectLines:
-    """The objects in the lines of a file, and how many lines hold none (after iterating)."""
+    """The objects in the lines of a file, and after the iteration the number of other lines."""
 
     def __init__(self, data: bytes, report: Progress = ignore) -> None:
         self._data = data
         self._report = report
         self.unread: dict[str, int] = {}
         self.fault: tuple[int, bytes] | None = None
-        """The number and the text of the first line that is no JSON, the last one left out."""
+        """The number and text of the first line that is not JSON, except the last line."""
 
     def __iter__(self) -> Iterator[ObjectLine]:
         torn = False
@@ -63,13 +63,13 @@ class ObjectLines:
 
 
 SHOWN: Final = 60
-"""Characters of a line that are shown around a fault."""
+"""Characters shown around a fault."""
 
 
 def find_fault(data: bytes, name: str, line: int = 1) -> str | None:
-    """Return where JSON breaks and how, with the place shown; None where it is whole.
+    """Return the place and kind of a JSON fault, with the text around it, or None.
 
-    `line` is the number of its first line in the file called `name`.
+    `line` is the number of its first line in the file `name`.
     """
     text = data.decode("utf-8", "replace")
     try:
@@ -83,14 +83,14 @@ def find_fault(data: bytes, name: str, line: int = 1) -> str | None:
         return f"{where}: {error.msg}\n  {seen}\n  {' ' * (error.colno - 1 - start)}^"
     except RecursionError:
         return f"{name}: its JSON is nested too deep to be read"
-    except ValueError:  # Python reads no longer ones: they take time that grows with the square
+    except ValueError:  # Python refuses longer integers, as they take quadratic time
         most = sys.get_int_max_str_digits()
         return f"{name}: its JSON has a number of more than {most:,} digits"
     return None
 
 
 def note(unread: dict[str, int], kind: Any) -> None:
-    """Count one thing that was not understood; a hostile file cannot name kinds without end."""
+    """Count one item that was not understood; limits the number of names from a hostile file."""
     name = kind[:_LONGEST_KIND] if isinstance(kind, str) and kind else "unnamed"
     if name not in unread and len(unread) >= _MOST_KINDS:
         name = "other kinds"
@@ -98,14 +98,14 @@ def note(unread: dict[str, int], kind: Any) -> None:
 
 
 def plain(data: bytes) -> bytes:
-    """Return a file's content as UTF-8 without a byte order mark; UTF-16 is turned into it."""
+    """Return a file's contents as UTF-8 without a byte order mark; converts UTF-16."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return data.decode("utf-16", "replace").encode("utf-8", "replace")
     return data.removeprefix(codecs.BOM_UTF8)
 
 
 def find_strange(data: bytes, name: str) -> str | None:
-    """Return what is to be told of bytes that are no UTF-8, None where there are none."""
+    """Return a warning about bytes that are not UTF-8, or None without any."""
     try:
         data.decode()
     except UnicodeDecodeError as error:
@@ -119,7 +119,7 @@ def find_strange(data: bytes, name: str) -> str | None:
 
 
 def value(text: bytes) -> Any:
-    """Return the JSON value in a piece of UTF-8, or None where there is none (or a null)."""
+    """Return the JSON value in a piece of UTF-8, or None if it is not JSON (or null)."""
     try:
         return json.loads(text.decode("utf-8", "replace"))
     except (ValueError, RecursionError):

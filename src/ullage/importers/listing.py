@@ -1,7 +1,7 @@
-"""The sessions that a program has, the newest first: when, in which project, about what.
+"""Lists a program's sessions, newest first: time, project, and title.
 
-It reads the first and the last lines of a file alone; of a compressed one it reads none. Sessions
-of opencode have their title in a row or a file of their own.
+It reads only the first and the last lines of a file, and none of a compressed one. opencode keeps
+the title of a session in a row or a file of its own.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from ullage.importers.session import words
 from ullage.importers.tree import Node
 
 HEAD: Final = 1024 * 1024
-"""Bytes from the start of a file: a rollout's first line holds the system prompt."""
+"""Bytes from the start of a file: the first line of a rollout holds the system prompt."""
 
 TAIL: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class ListedSession:
-    """One session: its id, its file, when that was written (Unix seconds), and what it was about.
+    """One session: its id, its file, the file's time (Unix seconds), and its subject.
 
-    `project` is the folder it worked in, `title` its title or what the user said first; None where
-    the file does not say.
+    `project` is the folder it worked in, `title` its title or the user's first words. Both may be
+    None.
     """
 
     id: str
@@ -39,15 +39,15 @@ class ListedSession:
     project: str | None = None
     title: str | None = None
     size: int = 0
-    """Bytes of its file; what its messages come to where it lies in a database."""
+    """Bytes of its file, or of its messages if it is in a database."""
 
 
 def list_sessions(
     source: str, environ: Mapping[str, str], most: int
 ) -> tuple[list[ListedSession], int]:
-    """Return the newest sessions of a program, `most` at most, and how many there are.
+    """Return up to `most` newest sessions of a program, and how many there are.
 
-    Raises ConfigurationError for a program whose folders are not known.
+    Raises ConfigurationError for a program with unknown folders.
     """
     if source == "opencode":
         kept = [one for one in places.list_kept(environ) if not one.is_spawned]
@@ -63,7 +63,7 @@ def list_sessions(
 
 
 def _lines(path: Path) -> list[Mapping[str, Any]]:
-    """Return the objects of the first and the last lines; none of a file that cannot be read."""
+    """Return the objects in the first and last lines, or none if the file cannot be read."""
     if path.suffix == ZST:
         return []
     try:

@@ -1,6 +1,6 @@
-"""Reads the session in a file, whoever wrote it, and tells where the files of programs lie.
+"""Reads a session file of any program, and finds the session files of programs.
 
-What a file does not say stays unknown. Knows no windows, no counting and no views.
+Facts that are not in a file stay unknown. It knows no windows, no counting and no views.
 """
 
 from __future__ import annotations
@@ -22,29 +22,28 @@ from ullage.importers.session import ImportedSession, NoMessages
 from ullage.sqlite_file import is_database
 
 SOURCES: Final = ("claude", "codex", "opencode", *requests.DIALECTS)
-"""What a file may be said to come from."""
+"""Names of the possible sources of a file."""
 
 SAMPLE: Final = Path(__file__).with_name("sample.jsonl")
-"""A made-up session in Claude Code's format, for looking around without one's own."""
+"""An invented session in Claude Code's format, for a first look."""
 
 _START: Final = 200
 _EXPORTED: Final = b'"info"'
-"""What stands within the first bytes of what `opencode export` prints."""
+"""Text within the first bytes of the output of `opencode export`."""
 
 _LOOKED_AT: Final = 50
-"""Lines that are looked at to tell who wrote a file."""
+"""Lines that are checked to find the program that wrote a file."""
 
 
 def load(
     name: str | Path, *, source: str | None = None, report: Progress = ignore
 ) -> ImportedSession:
-    """Read the session in a file, or from standard input where `name` is `-`.
+    """Read the session in a file, or from standard input if `name` is `-`.
 
-    A session of opencode in a database is named by the path of that file with its id behind it;
-    the path alone is the newest one in it.
-    `source` is one of SOURCES, or None to tell it by the content; `report` is told of the bytes
-    of lines that are read. Raises ConfigurationError for a
-    file that cannot be read, is too large or holds no messages.
+    A session of opencode in a database is named by the path of the database, followed by the
+    session's id; the path alone names its newest session. `source` is one of SOURCES, or None to
+    detect it from the content. `report` gets the number of bytes read so far. Raises
+    ConfigurationError for a file that cannot be read, is too large or holds no messages.
     """
     kept = _find_kept(name)
     if kept is not None and source in (None, "opencode"):
@@ -54,7 +53,7 @@ def load(
 
 
 def _add_limit(session: ImportedSession) -> ImportedSession:
-    """Return a session of opencode with the window that its settings name for its model."""
+    """Return an opencode session with the window that the settings give for its model."""
     if session.model is None or not session.providers:
         return session
     home, (provider, *_) = places.find_home(os.environ), session.providers
@@ -63,7 +62,7 @@ def _add_limit(session: ImportedSession) -> ImportedSession:
 
 
 def _find_kept(name: str | Path) -> Path | None:
-    """Return the session of opencode that a path names in its storage, None for other files."""
+    """Return the opencode session that a path names, or None for other files."""
     path = Path(name)
     if str(name) == "-":
         return None
@@ -73,7 +72,7 @@ def _find_kept(name: str | Path) -> Path | None:
 
 
 def content(name: str | Path) -> bytes:
-    """Return the bytes of a file, decompressed, or of standard input where `name` is `-`."""
+    """Return the bytes of a file, decompressed, or of standard input if `name` is `-`."""
     kept = _find_kept(name)
     if kept is not None:
         return disk.write(disk.fetch(kept)[0])
@@ -108,9 +107,9 @@ def _read(data: bytes, source: str | None, path: str, report: Progress) -> Impor
 
 
 def latest(source: str, environ: Mapping[str, str] | None = None) -> Path:
-    """Return the session of a program that was written last.
+    """Return the newest session of a program.
 
-    Raises ConfigurationError naming the places looked at where there is none.
+    Raises ConfigurationError that names the searched places if no session exists.
     """
     return places.latest(source, os.environ if environ is None else environ)
 
@@ -118,13 +117,13 @@ def latest(source: str, environ: Mapping[str, str] | None = None) -> Path:
 def find(source: str, session_id: str, environ: Mapping[str, str] | None = None) -> Path:
     """Return the one session of a program whose id begins with `session_id`.
 
-    Raises ConfigurationError where there is none, or more than one.
+    Raises ConfigurationError if no session or more than one matches.
     """
     return places.find(source, session_id, os.environ if environ is None else environ)
 
 
 def _writer(data: bytes) -> str | None:
-    """Return which program wrote the lines of a file, None for messages and requests."""
+    """Return the program that wrote the lines of a file, or None for messages and requests."""
     for fields, _ in islice(ObjectLines(data), _LOOKED_AT):
         if "type" in fields and "payload" in fields and "timestamp" in fields:
             return "codex"

@@ -1,7 +1,7 @@
-"""Where session files lie: the folders of the programs that write them.
+"""Finds session files in the folders of the programs that write them.
 
-Finds the newest session and one by its id. It opens a file only to see whether a subagent wrote
-it; what is in the others it does not know. The environment is handed in.
+It finds the newest session, and a session by its id. It only opens a file to check whether a
+subagent wrote it; it does not know the other contents. The caller passes in the environment.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from ullage.importers.lines import value
 from ullage.importers.opencode import disk
 
 SOURCES: Final = ("claude", "codex", "opencode")
-"""Programs that keep sessions in folders of their own."""
+"""Programs that keep sessions in known folders."""
 
 _HEADER: Final = 4 * 1024 * 1024
-"""A rollout's first line holds the system prompt."""
+"""The first line of a rollout holds the system prompt."""
 _ID_LENGTH: Final = 36
-"""A rollout is named after its time and its id, a UUID."""
+"""The name of a rollout is its time and its id, a UUID."""
 
 
 def folders(source: str, environ: Mapping[str, str]) -> list[Path]:
-    """Return the folders in which a program keeps sessions, whether they are there or not."""
+    """Return the folders in which a program keeps sessions, existing or not."""
     home = find_home(environ)
     if source == "codex":
         base = Path(environ["CODEX_HOME"]) if environ.get("CODEX_HOME") else home / ".codex"
@@ -47,7 +47,7 @@ def folders(source: str, environ: Mapping[str, str]) -> list[Path]:
 
 
 def latest(source: str, environ: Mapping[str, str]) -> Path:
-    """Return the session written last; raises ConfigurationError naming the places looked at."""
+    """Return the newest session; raises ConfigurationError that names the searched places."""
     found = list_newest(source, environ)
     for path in found:
         if source == "opencode" or (
@@ -60,7 +60,7 @@ def latest(source: str, environ: Mapping[str, str]) -> Path:
 
 
 def find(source: str, session_id: str, environ: Mapping[str, str]) -> Path:
-    """Return the session whose id begins so; raises ConfigurationError unless it is one."""
+    """Return the one session whose id begins so; else raises ConfigurationError."""
     found = {path: identify(path) for path in sessions(source, environ)}
     matching = [path for path, name in found.items() if session_id and name.startswith(session_id)]
     exact = [path for path in matching if found[path] == session_id]
@@ -79,30 +79,30 @@ def find(source: str, session_id: str, environ: Mapping[str, str]) -> Path:
 
 
 def find_home(environ: Mapping[str, str]) -> Path:
-    """Return the folder of the user."""
+    """Return the user's home folder."""
     named = environ.get("HOME") or environ.get("USERPROFILE")
     return Path(named) if named else Path.home()
 
 
 def describe_folders(source: str, environ: Mapping[str, str]) -> str:
-    """Return the folders in which a program keeps sessions, as an error names them."""
+    """Return the folders in which a program keeps sessions, for an error message."""
     return " or ".join(str(folder) for folder in folders(source, environ))
 
 
 def list_newest(source: str, environ: Mapping[str, str]) -> list[Path]:
-    """Return session files, the newest first; subagents' are left out where that shows."""
+    """Return session files, newest first, without a subagent's if the listing shows it."""
     if source == "opencode":
         return [one.path for one in list_kept(environ) if not one.is_spawned]
     return sorted(sessions(source, environ), key=stat_file, reverse=True)
 
 
 def list_kept(environ: Mapping[str, str]) -> list[disk.KeptSession]:
-    """Return the sessions of opencode, the newest first, those of subagents among them."""
+    """Return the sessions of opencode, newest first, including subagents'."""
     return disk.list_kept(disk.find_folder(environ, find_home(environ)), environ)
 
 
 def sessions(source: str, environ: Mapping[str, str]) -> Iterator[Path]:
-    """Yield session files, subagents' left out where their name or folder tells."""
+    """Yield session files, without a subagent's if the name or folder shows it."""
     if source == "opencode":
         yield from (one.path for one in list_kept(environ))
         return
@@ -113,8 +113,8 @@ def sessions(source: str, environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _matching(source: str, folder: Path) -> Iterator[Path]:
-    """Yield what is named like a session; a compressed one only where no plain one lies by."""
-    if source == "claude":  # a session's own folder, with its subagents, lies one floor deeper
+    """Yield files with a session's name; a compressed one only if there is no plain one."""
+    if source == "claude":  # the folder of a session and its subagents is one level deeper
         yield from folder.glob("*.jsonl")
         yield from folder.glob("*/*.jsonl")
         return
@@ -124,13 +124,13 @@ def _matching(source: str, folder: Path) -> Iterator[Path]:
 
 
 def identify(path: Path) -> str:
-    """Return the id of a session, after which its file is named."""
+    """Return the id of a session from the name of its file."""
     stem = path.name.removesuffix(ZST).removesuffix(".jsonl").removesuffix(".json")
     return stem[-_ID_LENGTH:] if stem.startswith("rollout-") else stem
 
 
 def stat_file(path: Path) -> tuple[float, int, str]:
-    """Return when a file was written and how long it is; a file that just went away is empty."""
+    """Return a file's time, size and path; a missing file has time 0 and size 0."""
     try:
         told = path.stat()
     except OSError:
@@ -139,7 +139,7 @@ def stat_file(path: Path) -> tuple[float, int, str]:
 
 
 def by_subagent(path: Path) -> bool:
-    """Tell whether the header of a rollout names a subagent; a compressed one is not opened."""
+    """Tell whether the header of a rollout names a subagent; False for a compressed one."""
     if path.suffix == ZST:
         return False
     try:

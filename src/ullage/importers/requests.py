@@ -1,7 +1,7 @@
-"""Messages and requests as JSON: a list, one request, lines of either, logged pairs.
+"""Messages and requests as JSON: a list, one request, lines of either, or logged pairs.
 
-What a request looks like tells its dialect (`core.dialects.registry`). It knows no session files,
-and asks nobody.
+The form of a request shows its dialect (`core.dialects.registry`). It knows no session files, and
+asks nobody.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ullage.importers.session import (
 )
 
 DIALECTS: Final[Mapping[str, str]] = {known.short: known.name for known in registry.dialects()}
-"""What a source is called, and its dialect."""
+"""Names of sources, and their dialects."""
 
 CAPS: Final = tuple(
     dict.fromkeys(name for known in registry.dialects() for name in known.fields.output)
@@ -49,7 +49,7 @@ ITEMS: Final = frozenset(
         "compaction",
     }
 )
-"""Types by which an item of the Responses API is known that has no role."""
+"""Types that identify an item of the Responses API without a role."""
 
 EXPECTED: Final = (
     "expected a list of messages, a request with 'messages' or 'input', one of these a line, or "
@@ -59,7 +59,7 @@ EXPECTED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ImportedRequest:
-    """One request in its parts, and what the provider reported for it."""
+    """One request in its parts, and the provider's report on it."""
 
     messages: Sequence[Any]
     system: Any = None
@@ -67,10 +67,10 @@ class ImportedRequest:
     max_tokens: int | None = None
     model: str | None = None
     report: CallReport | None = None
-    """None where no response stands beside it."""
+    """The report, or None if the file holds no response for it."""
     at: str | None = None
     dialect: str | None = None
-    """What its keys alone tell."""
+    """The dialect that its keys show, or None."""
 
 
 def read(
@@ -128,7 +128,7 @@ def _session(log: _Log, path: str, dialect: str | None, unread: dict[str, int]) 
 
 
 class _Log:
-    """Requests in order, joined to one conversation where each one continues that before."""
+    """Requests in order, joined to one conversation if each continues the one before."""
 
     def __init__(self) -> None:
         self.messages: list[Any] = []
@@ -139,11 +139,11 @@ class _Log:
         self._others = 0
 
     def hold(self, found: ImportedRequest) -> None:
-        """Take messages of which no call is known."""
+        """Set messages whose calls are unknown."""
         self.messages, self.last = list(found.messages), found
 
     def call(self, found: ImportedRequest) -> None:
-        """Take the next call: it continues the one before, shortens it, or is another's."""
+        """Add the next call: it continues the conversation, shortens it, or starts another."""
         given, known = found.messages, len(self.messages) - self.start
         first = self.messages[self.start] if known else None
         compacted = False
@@ -172,12 +172,12 @@ class _Log:
         self.last = found
 
     def current(self) -> ModelTurn | None:
-        """Return the last call over this window that was reported, or None."""
+        """Return the last reported call in this window, or None."""
         ours = (t for t in reversed(self.turns) if t.start == self.start and t.tokens is not None)
         return next(ours, None)
 
     def warnings(self, name: str) -> list[str]:
-        """Say what of the file is not in the window."""
+        """Return warnings about parts of the file that are not in the window."""
         found = []
         if self._others:
             found.append(f"{plural(self._others, 'request')} of other conversations are left out")
@@ -195,14 +195,14 @@ def continues(given: Sequence[Any], messages: Sequence[Any], start: int) -> bool
         return known <= len(given) and all(
             messages[start + place] == given[place] for place in range(known)
         )
-    except RecursionError:  # parsed, and still too deep to be compared
+    except RecursionError:  # parsed, but too deep to be compared
         return False
 
 
 def request(fields: Mapping[str, Any]) -> ImportedRequest | None:
-    """Read a request, a logged pair or a line of a batch; None where it is none of them.
+    """Read a request, a logged pair or a line of a batch, or None for anything else.
 
-    Envelopes are opened: `request` beside `response`, and `body` as batch files have it.
+    It opens envelopes: `request` with `response`, and `body` as in batch files.
     """
     inner = next((fields[key] for key in _find_envelopes(fields)), None)
     at = words(fields.get("timestamp"))
@@ -233,12 +233,12 @@ def request(fields: Mapping[str, Any]) -> ImportedRequest | None:
 
 
 def _find_envelopes(fields: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the keys under which an envelope holds a request."""
+    """Return the keys under which an envelope holds a request."""
     return (key for key in ("request", "body") if isinstance(fields.get(key), dict))
 
 
 def place(fields: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the keys that lead to the messages of what `request` has read."""
+    """Return the keys that lead to the messages that `request` read."""
     for key in _find_envelopes(fields):
         return (key, *place(fields[key]))
     found = find_history(fields)
@@ -246,7 +246,7 @@ def place(fields: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _report(fields: Mapping[str, Any]) -> CallReport | None:
-    """Return what stands in the response beside a request; None without a response."""
+    """Return the report in the response of a logged pair, or None without a response."""
     response = fields.get("response")
     if not isinstance(response, dict):
         return None
@@ -255,7 +255,7 @@ def _report(fields: Mapping[str, Any]) -> CallReport | None:
 
 
 def _lines(lines: ObjectLines, name: str, log: _Log, unread: dict[str, int]) -> None:
-    """Read lines of messages or of requests, whichever the file holds."""
+    """Read lines of messages or of requests; a file holds one kind."""
     log.lines = lines
     messages = []
     for fields, _ in lines:
@@ -274,9 +274,9 @@ def _lines(lines: ObjectLines, name: str, log: _Log, unread: dict[str, int]) -> 
 
 
 def _is_whole(data: bytes) -> bool:
-    """Tell whether a text that is no JSON was meant as one value, not as one a line.
+    """Tell whether invalid JSON was meant as one value instead of one value per line.
 
-    Lists are; so are objects that break off in the first of them, where most lines hold none.
+    A list was, and also an object that breaks off in the first value if most lines hold no object.
     """
     text = data.strip(b"\0 \t\r\n")
     if not text.startswith(b"{"):
@@ -289,7 +289,7 @@ def _is_whole(data: bytes) -> bool:
 
 
 def _empty(data: bytes, name: str) -> NoMessages:
-    """Return the error for a file without messages: where its JSON breaks, if it does."""
+    """Return the error for a file without messages: the place of its JSON fault, if any."""
     fault = find_fault(data, name) if data.lstrip(b"\0 \t\r\n").startswith(b"{") else None
     if fault is not None:
         return BrokenJson(f"{fault}\nmend it there")
@@ -297,9 +297,9 @@ def _empty(data: bytes, name: str) -> NoMessages:
 
 
 def read_empty(data: bytes, name: str) -> ImportedRequest | None:
-    """Return the request of a file whose list of messages is empty, None of any other file.
+    """Return the request of a file with an empty list of messages, or None for other files.
 
-    Raises NoMessages where null stands in the place of the list.
+    Raises NoMessages if the list is null.
     """
     whole = value(data.strip(b"\0 \t\r\n"))
     if whole == []:

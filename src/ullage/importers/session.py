@@ -1,7 +1,7 @@
-"""What is read out of a session file, whoever wrote it.
+"""The contents of a session file, for every program.
 
-Values only. Nothing here knows a file format, a window that the file does not state, or how
-tokens are counted: what a file does not say is None.
+Values only. Nothing here knows a file format, a window that the file does not state, or how tokens
+are counted. Facts that are not in the file are None.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from ullage.core.dialects.usage import Usage
 from ullage.core.errors import ConfigurationError
 
 NOT_IN_FILE: Final = "not in the file: the first report less what was counted"
-"""What to say of the tokens that stood in every request and in no message of the file."""
+"""Description of the tokens that were in every request but in no message of the file."""
 
 
-class NoMessages(ConfigurationError):  # noqa: N818 - named for what was not found
+class NoMessages(ConfigurationError):  # noqa: N818 - named for the condition
     """Report a file without messages."""
 
     code = "no_messages"
 
 
 class BrokenJson(NoMessages):
-    """Report a file that began as JSON and breaks off, naming line and column."""
+    """Report a file that began as JSON and breaks off; the message names line and column."""
 
     code = "broken_json"
 
 
 @dataclass(frozen=True, slots=True)
 class CallReport:
-    """What the provider reported for one call; None where it is missing or malformed, never 0."""
+    """The provider's report on one call, or None if it is missing or malformed, never 0."""
 
     usage: Usage | None = None
     tokens: int | None = None
@@ -40,22 +40,22 @@ class CallReport:
 
     @classmethod
     def of(cls, usage: Usage | None) -> CallReport:
-        """Return the report of a call; a prompt of no tokens is a report of nothing."""
+        """Return the report of a call; a prompt of 0 tokens counts as unknown."""
         return cls(usage, usage.prompt_tokens or None) if usage is not None else cls()
 
     @property
     def size(self) -> int:
-        """Everything that was reported, in tokens: of two reports of one call the larger holds."""
+        """All reported tokens; the larger of two reports on one call holds."""
         usage = self.usage
         return usage.prompt_tokens + usage.output + usage.reasoning if usage is not None else -1
 
 
 @dataclass(frozen=True, slots=True)
 class PaidCall:
-    """A call that the session paid for, of abandoned branches too.
+    """A call that the session paid for, including abandoned branches.
 
-    `answer` holds the raw messages that it came back with, without what is sealed; `final` tells
-    whether its report was made when the answer was whole.
+    `answer` holds the raw messages of its answer, without encrypted parts. `final` means that the
+    report came with the whole answer.
     """
 
     usage: Usage | None
@@ -66,11 +66,12 @@ class PaidCall:
 
 @dataclass(frozen=True, slots=True)
 class ModelTurn:
-    """One model call; `session.messages[start:stop]` stood in its window, the answer not yet.
+    """One model call; its window held `session.messages[start:stop]`, without the answer.
 
-    `number` counts from 1, `tokens` is the reported size of that prompt (None: unknown), `at` the
-    time as it is written in the file, `compacted` tells of a compaction since the turn before.
-    `call` is its place among the session's own calls, None for what another session paid.
+    `number` counts from 1. `tokens` is the reported size of that prompt (None: unknown). `at` is
+    the time as written in the file. `compacted` means that a compaction happened since the turn
+    before. `call` is its position among the session's own calls, or None if another session paid
+    for it.
     """
 
     number: int
@@ -86,23 +87,23 @@ class ModelTurn:
 
 @dataclass(frozen=True, slots=True)
 class ImportedSession:
-    """A conversation as its file tells it.
+    """A conversation as its file records it.
 
-    `source` is who wrote the file: claude, codex, opencode, chat, responses or anthropic.
-    `messages` are raw messages of `dialect`, every one that stood in the window of this branch, in
-    order; the current window is `messages[start:]`. What a compaction kept stands there once more.
+    `source` is the program that wrote the file: claude, codex, opencode, chat, responses or
+    anthropic. `messages` are raw messages of `dialect`: all that were in the window of this branch,
+    in order. The current window is `messages[start:]`. Messages that a compaction kept appear
+    again.
 
-    `tokens` is what the provider last reported of the current window and `messages[start:covered]`
-    is what that report is about; later messages came since. `window_tokens` is there only where
-    the file states it. `summaries` are positions of compaction summaries. `spent` is what the
-    session's own calls used altogether, as reported: a ledger, never the size of a window. `calls`
-    are those calls, each once. `dollars` is there only where the program says what
-    they cost.
+    `tokens` is the provider's last report on the current window, for `messages[start:covered]`;
+    later messages followed it. `window_tokens` is only set if the file states it. `summaries` are
+    positions of compaction summaries. `spent` is the total usage of the session's own calls, as
+    reported: a ledger, not the size of a window. `calls` are those calls, each once. `dollars` is
+    only set if the program records the cost.
 
-    `providers` are who may have served it, by the table's names: its program's own, or None where
-    the model's name alone tells. `apart` says which tokens stand in every request and not in the
-    file, `dropped` the rows of a report that the model's template leaves out. `project` is the
-    folder it worked in, `title` what it is called, `at` its last time.
+    `providers` are those that may have served it, by the table's names: its program's own, or None
+    if only the model's name is known. `apart` describes the tokens that are in every request but
+    not in the file, `dropped` the rows of a report that the model's template leaves out. `project`
+    is the folder it worked in, `title` its title, `at` its last time.
     """
 
     source: str
@@ -130,17 +131,18 @@ class ImportedSession:
     title: str | None = None
     at: str | None = None
     unread: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    """Kinds of lines and items that were not understood, counted."""
+    """Counts of the kinds of lines and items that were not understood."""
     warnings: tuple[str, ...] = ()
     envelope: Mapping[str, Any] | None = None
-    """The one request that the file is, as it is parsed; None where it is a list, lines or logs."""
+    """The request that is the whole file, as parsed, or None if the file is a list, lines or logs.
+    The request that is the whole file, as parsed, or None if the file is a list, lines or logs."""
     inside: tuple[str, ...] = ()
     """The keys that lead to the messages in the envelope."""
 
     def rebuild(self, messages: Sequence[Any]) -> Any:
-        """Return the file's value with other messages: the request as it was, else a list.
+        """Return the file's value with other messages: the request, or else a list.
 
-        A request's text that stands for one message stays text while the message is the same.
+        The text of a request with one message stays text if the message is unchanged.
         """
         listed = list(messages)
         if self.envelope is None or listed == self.current:
@@ -154,13 +156,13 @@ class ImportedSession:
 
 
 def _replace_at(fields: Mapping[str, Any], keys: tuple[str, ...], value: Any) -> dict[str, Any]:
-    """Return a copy of an object with another value behind a path of keys."""
+    """Return a copy of an object with another value at a path of keys."""
     first, *rest = keys
     return {**fields, first: _replace_at(fields[first], tuple(rest), value) if rest else value}
 
 
 def total(usages: Sequence[Usage]) -> Usage | None:
-    """Return the sum of reports, or None where there is none."""
+    """Return the sum of reports, or None without reports."""
     if not usages:
         return None
     return Usage(
@@ -173,12 +175,12 @@ def total(usages: Sequence[Usage]) -> Usage | None:
 
 
 def words(value: Any) -> str | None:
-    """Return text that says something, and None for anything else."""
+    """Return non-empty text, or None for anything else."""
     return value if isinstance(value, str) and value else None
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """Return an object, an empty one for anything else."""
+    """Return an object, or an empty one for anything else."""
     return value if isinstance(value, dict) else {}
 
 

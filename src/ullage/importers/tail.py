@@ -1,8 +1,8 @@
-"""The last reports of a session of Claude Code, Codex or opencode, from its end alone.
+"""The last reports of a session of Claude Code, Codex or opencode, from the end of its file.
 
-It is for a line that is drawn at every prompt, so it loads little and reads no more than the tail.
-What the tail does not say is unknown: the window of a Claude session, what was compacted away and
-not reported since. `claude` and `codex` read whole files; the tests hold both to the same numbers.
+A shell prompt shows them, so it loads little and reads only the tail. Facts outside the tail are
+unknown: the window of a Claude session, and the size after a compaction without a report. `claude`
+and `codex` read whole files; the tests check that both return the same numbers.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from typing import Any, Final
 from ullage.core.values.fullness import CallLine, Fullness, read_count
 
 TAIL: Final = 128 * 1024
-"""Bytes from the end that are read first."""
+"""Bytes read first, from the end."""
 
 MOST: Final = 4 * 1024 * 1024
-"""Bytes from the end that are read at most: one result may be an image."""
+"""Most bytes read, from the end: one result may be an image."""
 
 SYNTHETIC: Final = "<synthetic>"
-"""The model that Claude Code names in answers that no model gave."""
+"""The model name that Claude Code puts on answers that no model wrote."""
 
 HEAD: Final = 64 * 1024
 ROLLOUTS: Final = 40
-"""Rollouts of Codex whose folder is looked at."""
+"""Rollouts of Codex whose folder is checked."""
 
 _CWD: Final = re.compile(rb'"cwd"\s*:\s*("(?:[^"\\]|\\.)*")')
 
@@ -38,7 +38,7 @@ SILENT: Final = "no report yet"
 
 
 def read_fullness(path: str, source: str) -> Fullness:
-    """Return how full the window was by the last report of a file; raises OSError without one."""
+    """Return how full the window was at a file's last report; raises OSError without a file."""
     told = list(read_reports(path, source, 1))
     name = identify(path)
     if not told:
@@ -60,9 +60,9 @@ def read_fullness(path: str, source: str) -> Fullness:
 
 
 def read_reports(path: str, source: str, most: int) -> list[CallLine]:
-    """Return the last reports of a file, the newest first, each call once.
+    """Return the last reports of a file, newest first, each call once.
 
-    Compactions among them stand there too. Raises OSError for what is no plain file.
+    Compactions are included. Raises OSError if it is not a plain file.
     """
     if source == "opencode":
         from ullage.importers.opencode import glance
@@ -78,7 +78,7 @@ def read_reports(path: str, source: str, most: int) -> list[CallLine]:
 
 
 def stamp(path: str, source: str) -> tuple[float, int]:
-    """Return when a session was written and how large its file is; raises OSError without one."""
+    """Return the time and size of a session's file; raises OSError if it is missing."""
     if source == "opencode":
         from ullage.importers.opencode import glance
 
@@ -88,7 +88,7 @@ def stamp(path: str, source: str) -> tuple[float, int]:
 
 
 def read_tail(path: str, room: int) -> tuple[list[bytes], bool]:
-    """Return the whole lines within the last bytes of a file, and whether these are all of it."""
+    """Return the whole lines in the last bytes of a file, and whether these are all of it."""
     with open(path, "rb") as file:
         told = os.fstat(file.fileno())
         if not stat.S_ISREG(told.st_mode):
@@ -100,7 +100,7 @@ def read_tail(path: str, room: int) -> tuple[list[bytes], bool]:
 
 
 def find_compaction(path: str) -> int | None:
-    """Return the tokens at which Claude Code last compacted by itself, None where none is near."""
+    """Return the tokens of Claude Code's last automatic compaction in the tail, or None."""
     lines, _ = read_tail(path, TAIL)
     for line in reversed(lines):
         if b'"compact_boundary"' in line:
@@ -111,7 +111,7 @@ def find_compaction(path: str) -> int | None:
 
 
 def _read(line: bytes) -> Mapping[str, Any]:
-    """Return the object in a line, an empty one where there is none."""
+    """Return the object in a line, or an empty one without any."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
@@ -131,7 +131,7 @@ def _word(value: object) -> str | None:
 
 
 def _read_claude(lines: list[bytes], most: int) -> Iterator[CallLine]:
-    """Yield calls and compactions, the newest first; of the lines of one call the largest."""
+    """Yield calls and compactions, newest first; the largest line of each call counts."""
     held: CallLine | None = None
     made = 0
     for line in reversed(lines):
@@ -180,10 +180,10 @@ def _read_claude_line(line: bytes) -> CallLine | None:
 
 
 def list_claude(folder: str, bases: list[str]) -> list[str]:
-    """Return the sessions of a folder or of the nearest one above that has any, newest first.
+    """Return the sessions of a folder, or of its nearest parent with sessions, newest first.
 
-    `bases` are the folders of projects. A project's is named by its path, with a hyphen for each
-    character that is no letter or digit.
+    `bases` are the folders of projects. A project's folder is its path with a hyphen for each
+    character that is not a letter or digit.
     """
     while True:
         slug = re.sub(r"[^A-Za-z0-9]", "-", folder)
@@ -210,9 +210,9 @@ def _scan(folder: str) -> Iterator[tuple[float, str]]:
 
 
 def _read_codex(lines: list[bytes], most: int) -> Iterator[CallLine]:
-    """Yield calls and compactions, the newest first.
+    """Yield calls and compactions, newest first.
 
-    Codex repeats its last count, also behind a compaction: such a one is no call.
+    Codex repeats its last count, also after a compaction; a repeated count is not a call.
     """
     model, window = _find_setting(lines)
     told = [one for line in reversed(lines) if (one := _read_codex_line(line)) is not None]
@@ -224,7 +224,7 @@ def _read_codex(lines: list[bytes], most: int) -> Iterator[CallLine]:
 
 
 def _find_setting(lines: list[bytes]) -> tuple[str | None, int | None]:
-    """Return the model and the window that were last named."""
+    """Return the last model and the last window in the lines."""
     model, window = None, None
     for line in reversed(lines):
         if model is None and b'"turn_context"' in line:
@@ -237,7 +237,7 @@ def _find_setting(lines: list[bytes]) -> tuple[str | None, int | None]:
 
 
 def _read_codex_line(line: bytes) -> CallLine | None:
-    """Return the report of a line, one without tokens for a compaction, None for other lines."""
+    """Return the report of a line (without tokens for a compaction), or None."""
     if b'"compacted"' not in line and b'"token_count"' not in line:
         return None
     fields = _read(line)
@@ -261,7 +261,7 @@ def _read_codex_line(line: bytes) -> CallLine | None:
 
 
 def list_codex(folder: str, bases: list[str]) -> list[str]:
-    """Return the newest rollouts whose header names a folder or one above it, newest first."""
+    """Return the newest rollout whose header names a folder or one of its parents, in a list."""
     found: list[str] = []
     for path in _list_rollouts(bases):
         named = _find_folder(path)
@@ -272,7 +272,7 @@ def list_codex(folder: str, bases: list[str]) -> list[str]:
 
 
 def _list_rollouts(bases: list[str]) -> Iterator[str]:
-    """Yield the newest rollouts by the dates in their names, some at most."""
+    """Yield up to `ROLLOUTS` newest rollouts by the dates in their names."""
     left = ROLLOUTS
     for base in bases:
         for folder, inner, names in os.walk(base):
@@ -286,7 +286,7 @@ def _list_rollouts(bases: list[str]) -> Iterator[str]:
 
 
 def find_named(source: str, session: str, bases: list[str]) -> list[str]:
-    """Return the sessions whose id begins so, of all folders."""
+    """Return the sessions of all folders whose id begins with `session`."""
     if source == "codex":
         return [path for path in _list_rollouts(bases) if identify(path).startswith(session)]
     projects = [entry for base in bases for entry in _list_folders(base)]
@@ -296,7 +296,7 @@ def find_named(source: str, session: str, bases: list[str]) -> list[str]:
 
 
 def identify(path: str) -> str:
-    """Return the id of a session, after which its file is named."""
+    """Return the id of a session from the name of its file."""
     stem = os.path.basename(path).removesuffix(".jsonl")
     return stem[-36:] if stem.startswith("rollout-") else stem
 
@@ -318,7 +318,7 @@ def _find_folder(path: str) -> str | None:
 
 @lru_cache(512)
 def _read_folder(path: str) -> str:
-    """Return the folder in the header of a rollout, which stays; raises LookupError without one."""
+    """Return the folder in a rollout's header; raises LookupError without one. It never changes."""
     with open(path, "rb") as file:
         named = _CWD.search(file.read(HEAD))
     folder = _word(json.loads(named[1])) if named else None

@@ -1,6 +1,6 @@
-"""What a session is called: the title in its file, else the first words that its user said.
+"""The title of a session: from its file, or else the user's first words.
 
-It knows what programs write into user messages themselves: that is no title.
+It knows the texts that programs write into user messages; those are no titles.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _FIELDS: Final[Mapping[str, str]] = {
     "ai-title": "aiTitle",
     "summary": "summary",
 }
-"""Lines that name a session, the most telling first, and the field with the name."""
+"""Lines that name a session, most specific first, and the field with the name."""
 
 _WRITTEN: Final = (
     "<command-", "<local-command-", "<bash-", "<system-reminder>", "<user-prompt-submit-hook>",
     "<task-notification>", "Caveat: The messages below", "[Request interrupted",
 )  # fmt: skip
-"""How texts begin that Claude Code wrote itself."""
+"""First words of texts that Claude Code wrote itself."""
 
 
 def of(others: Sequence[Mapping[str, Any]], nodes: Iterable[Node]) -> str | None:
-    """Return the title of a Claude Code session, None where nobody said anything."""
+    """Return the title of a Claude Code session, or None if the user said nothing."""
     for kind, field in _FIELDS.items():
         named = (words(o.get(field)) for o in reversed(others) if o.get("type") == kind)
         title = next((name for name in named if name), None)
@@ -40,7 +40,7 @@ def of(others: Sequence[Mapping[str, Any]], nodes: Iterable[Node]) -> str | None
 
 
 def first_words(node: Node) -> str | None:
-    """Return what a person said in a line, None for a line of anything else."""
+    """Return the user's text in a line, or None for any other line."""
     if node.kind != "user" or node.summarises or node.answers or node.fields.get("isMeta") is True:
         return None
     content = node.message.get("content")
@@ -50,6 +50,6 @@ def first_words(node: Node) -> str | None:
 
 
 def line(text: str) -> str:
-    """Return the words of a text in one line of at most `LONGEST` characters."""
+    """Return a text's words on one line of at most `LONGEST` characters."""
     said = " ".join(text[: 4 * LONGEST].split())
     return said if len(said) <= LONGEST else f"{said[: LONGEST - 1].rstrip()}…"

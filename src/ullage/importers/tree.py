@@ -1,11 +1,11 @@
-"""Which lines of a Claude Code transcript lead to its newest one.
+"""Finds the lines of a Claude Code transcript that lead to its newest one.
 
-Lines name their parents, so a file is a tree: rewinding leaves an abandoned branch behind, and a
-compaction starts a new root that tells its logical parent. Knows no tokens and builds no messages.
+Lines name their parents, so a file is a tree: a rewind leaves an abandoned branch, and a compaction
+starts a new root that names its logical parent. It knows no tokens and builds no messages.
 
 Sources: the session format as microsoft/amplifier describes it
-(ai_working/claude_code_logging/session_format_specification.md), the types of the Claude Agent
-SDK (`sdk.d.ts`) for what a boundary keeps, ryoppippi/ccusage for repeated messages.
+(ai_working/claude_code_logging/session_format_specification.md), the types of the Claude Agent SDK
+(`sdk.d.ts`) for the lines that a boundary keeps, ryoppippi/ccusage for repeated messages.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from ullage.importers.session import words
 
 TALK: Final = frozenset({"user", "assistant"})
 MOST_KEPT: Final = 8
-"""How many times over the lines of a file may be kept: a bound on work, far above real files."""
+"""How many times the lines of a file may be kept; limits the work, far above real files."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """One line of the tree; `rank` is its place among them, `torn` that a lost line precedes it.
+    """One line of the tree; `rank` is its position, `torn` means that a lost line precedes it.
 
-    `kind` is the type of the line, `message` what is in it (empty where nothing is), `response`
-    the id of the response that an assistant's line is a piece of.
+    `kind` is the type of the line, `message` its contents (possibly empty), `response` the id of
+    the response that an assistant's line belongs to.
     """
 
     fields: Mapping[str, Any]
@@ -51,38 +51,38 @@ class Node:
 
     @property
     def talks(self) -> bool:
-        """Whether it is a line of the user or of the model."""
+        """Tell whether it is a line of the user or of the model."""
         return self.kind in TALK
 
     @property
     def aside(self) -> bool:
-        """Whether a subagent wrote it."""
+        """Tell whether a subagent wrote it."""
         return self.fields.get("isSidechain") is True
 
     @property
     def fails(self) -> bool:
-        """Whether it shows an error of the API as if the model had said it."""
+        """Tell whether it shows an API error as if the model had written it."""
         return self.fields.get("isApiErrorMessage") is True
 
     @property
     def bounds(self) -> bool:
-        """Whether it is the boundary of a compaction."""
+        """Tell whether it is the boundary of a compaction."""
         return self.kind == "system" and self.fields.get("subtype") == "compact_boundary"
 
     @property
     def summarises(self) -> bool:
-        """Whether it is the summary that a compaction left."""
+        """Tell whether it is the summary that a compaction left."""
         return self.kind == "user" and self.fields.get("isCompactSummary") is True
 
     @property
     def blocks(self) -> Sequence[Mapping[str, Any]]:
-        """The blocks of its message that are blocks."""
+        """The valid blocks of its message."""
         content = self.message.get("content")
         return [b for b in content if isinstance(b, dict)] if isinstance(content, list) else []
 
     @property
     def answers(self) -> frozenset[str]:
-        """The ids of the calls that it brings results for."""
+        """The ids of the calls whose results it holds."""
         if self.kind != "user":
             return frozenset()
         ids = (b.get("tool_use_id") for b in self.blocks if b.get("type") == "tool_result")
@@ -91,14 +91,14 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class KeptNodes:
-    """What a boundary took along: nodes in order, and the line behind which they stand now."""
+    """Lines that a boundary kept, in order, and the line after which they now come."""
 
     anchor: str | None
     nodes: tuple[Node, ...]
 
 
 class Tree:
-    """The lines of one file by their ids; of lines with one id the first counts."""
+    """The lines of one file by their ids; the first of several lines with one id counts."""
 
     def __init__(self, lines: Iterable[ObjectLine]) -> None:
         self.nodes: dict[str, Node] = {}
@@ -134,7 +134,7 @@ class Tree:
         self.nodes[name] = Node.of(fields, name, rank, torn=torn)
 
     def chain(self) -> list[Node]:
-        """Return the lines from the first to the newest, over all compactions."""
+        """Return the lines from the first to the newest, across all compactions."""
         ends = (n for n in reversed(self.main) if n.talks or n.bounds)
         node = next(ends, None)
         found: list[Node] = []
@@ -147,7 +147,7 @@ class Tree:
         return list(self._whole(found, seen))
 
     def _before(self, node: Node) -> Node | None:
-        """Return the line before, None at the root or where it is not in the file."""
+        """Return the line before, or None at the root or if it is not in the file."""
         opens = node.bounds or node.summarises
         name = words(node.fields.get("parentUuid"))
         if node.bounds or (opens and name is None):
@@ -161,12 +161,12 @@ class Tree:
         return None
 
     def _previous(self, node: Node) -> Node | None:
-        """Return the line that stands before this one in the file: the best that is left."""
+        """Return the line before this one in the file, as the best remaining guess."""
         place = self._places.get(node.uuid, 0)
         return self.main[place - 1] if place else None
 
     def _rehang(self, node: Node, parent: Node) -> Node:
-        """Return the parent, or the boundary that kept it: kept lines are written only once."""
+        """Return the parent, or the boundary that kept it, as kept lines are written only once."""
         keepers = self._keepers.get(parent.uuid, ())
         place = bisect_left(keepers, node.rank, key=attrgetter("rank"))
         if not place or keepers[place - 1].rank < parent.rank:
@@ -177,7 +177,7 @@ class Tree:
         return anchor if anchor is not None and behind else boundary
 
     def _read_kept(self, boundary: Node) -> KeptNodes:
-        """Read what a boundary kept, from a list of ids or from the ends of a segment."""
+        """Read the lines that a boundary kept, from a list of ids or the ends of a segment."""
         told = boundary.fields.get("compactMetadata")
         told = told if isinstance(told, Mapping) else {}
         listed = told.get("preservedMessages")
@@ -197,7 +197,7 @@ class Tree:
         return uuid in self.nodes
 
     def _segment(self, head: str | None, tail: str | None) -> list[Node]:
-        """Return the lines from `head` to `tail`; none when the one does not lead to the other."""
+        """Return the lines from `head` to `tail`, or none if `tail` does not lead to `head`."""
         found: dict[str, Node] = {}
         node = self.nodes.get(tail or "")
         while node is not None and node.uuid not in found and self._steps > 0:
@@ -209,10 +209,10 @@ class Tree:
         return []
 
     def _whole(self, chain: Sequence[Node], seen: set[str]) -> Iterator[Node]:
-        """Yield the chain with what a walk along parents misses of parallel calls.
+        """Yield the chain with the lines of parallel calls that a walk along parents misses.
 
-        Each block of a response is a line of its own, and each result hangs on the line of its
-        call: all but one of the results, and sometimes calls, are side branches.
+        Each block of a response has its own line, and each result is a child of its call's line. So
+        all results but one, and sometimes calls, are side branches.
         """
         last = {node.response: node.uuid for node in chain if node.response is not None}
         answered = {call for node in chain for call in node.answers}
@@ -237,7 +237,7 @@ class Tree:
             yield from missed.get(node.uuid, ())
 
     def _asker(self, node: Node) -> Node | None:
-        """Return the line whose call a line of results answers, by its parent."""
+        """Return the line with the call of a line of results, by its parent."""
         if not node.answers:
             return None
         return self.nodes.get(words(node.fields.get("parentUuid")) or "")

@@ -1,5 +1,5 @@
-"""Tools for programs that cannot be proxied, by the Model Context Protocol (`ullage mcp`).
+"""Tools for programs that cannot use the proxy, by the Model Context Protocol (`ullage mcp`).
 
-Each tool is a thin call of a library function, so that its numbers are those of the command line.
-Settings, credentials and stores are handed in; nothing here is written or sent on.
+Each tool only calls a library function, so its numbers are those of the command line. The caller
+passes in settings, credentials and stores. Nothing here writes or sends data.
 """

@@ -1,4 +1,4 @@
-"""What the tools answer: plain values, whose types are the output schemas that hosts are told."""
+"""The results of the tools: plain values; their types are the output schemas that hosts see."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class WindowResult:
-    """The window of a model: null is unknown, never a guess."""
+    """The window of a model: null means unknown; it never holds a guess."""
 
     known: bool
     input_tokens: int | None
@@ -28,7 +28,7 @@ class WindowResult:
 
 @dataclass(frozen=True)
 class CountResult:
-    """A size in tokens with its band, and what was counted: messages or text."""
+    """A size in tokens with its band, and the form of the input: messages or text."""
 
     tokens: int
     low: int
@@ -39,7 +39,7 @@ class CountResult:
 
 @dataclass(frozen=True)
 class PassageResult:
-    """A passage that was found; `reference` is what recall takes."""
+    """A matching passage; pass its `reference` to recall."""
 
     reference: str
     offset: int
@@ -50,7 +50,7 @@ class PassageResult:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """Passages, the best one first."""
+    """Passages, best first."""
 
     hits: list[PassageResult]
 
@@ -67,7 +67,7 @@ class RecallResult:
 
 @dataclass(frozen=True)
 class ChangedMessage:
-    """A message that would go (`after` is null) or shrink, in tokens."""
+    """A message that would be removed (`after` is null) or shrunk, in tokens."""
 
     position: int
     role: str
@@ -79,7 +79,7 @@ class ChangedMessage:
 
 @dataclass(frozen=True)
 class CompactResult:
-    """What a compaction would do; nothing was done."""
+    """The effect that a compaction would have; nothing was changed."""
 
     before: CountResult
     after: CountResult

@@ -1,6 +1,6 @@
-"""The conversation that a call of a tool is about: its own messages, or a session of this machine.
+"""The conversation of a tool call: the messages in the call, or a session of this machine.
 
-Both are read as the command line reads a file, so that the numbers are the same. It counts nothing.
+Both are read as the command line reads a file, so the numbers are the same. It counts nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ullage.runtime import Measurable, default
 
 @dataclass(frozen=True)
 class NamedConversation:
-    """Messages of the call, or a session of a program on this machine: one of the two."""
+    """The messages of the call, or a program's session on this machine: exactly one of the two."""
 
     messages: Annotated[
         list[dict[str, Any]] | None,
@@ -46,9 +46,9 @@ class NamedConversation:
 def read_conversation(
     named: NamedConversation, sources: Collection[str]
 ) -> importers.ImportedSession:
-    """Return the conversation that is named; `sources` are programs whose sessions may be read.
+    """Return the named conversation; `sources` are programs whose sessions may be read.
 
-    Raises ConfigurationError where none or two are named, or a program that is not allowed.
+    Raises ConfigurationError unless exactly one is named, and for a program that is not allowed.
     """
     if (named.messages is None) == (named.source is None):
         raise ConfigurationError(
@@ -72,7 +72,7 @@ def read_conversation(
 
 
 def list_texts(session: importers.ImportedSession) -> Iterator[SearchSource]:
-    """Yield the texts of a conversation by the references that name them, the oldest first."""
+    """Yield the texts of a conversation with their references, oldest first."""
     body = Measurable(list(session.messages), session.tools, session.system, session.dialect)
     for place, message in enumerate(default().read(body).messages):
         texts = [part.text for part in message.parts] + [call.arguments for call in message.calls]

@@ -1,4 +1,4 @@
-"""The tools as a server of the Model Context Protocol, and the gate before it over HTTP.
+"""The tools as a server of the Model Context Protocol, and the access check over HTTP.
 
 It knows the official SDK (mcp 2.3) and no function of the library.
 """
@@ -34,7 +34,7 @@ TITLES: Final[Mapping[str, str]] = {
 }
 
 ASKING: Final = frozenset({"window", "count", "context", "compact"})
-"""Tools that may ask a model's server or a provider's listing for a window or a count."""
+"""Tools that may query a model's server or a provider's listing for a window or a count."""
 
 LOCAL: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 
@@ -43,7 +43,7 @@ Application = Callable[[Scope, Any, Any], Awaitable[None]]
 
 
 def make_server(tools: HostTools, version: str, report: Mapping[str, Any]) -> MCPServer[Any]:
-    """Return the server of these tools; `report` is the schema of what `context` returns."""
+    """Return the server of these tools; `report` is the schema of the result of `context`."""
     server: MCPServer[Any] = MCPServer(
         "ullage", title="ullage", version=version, instructions=INSTRUCTIONS, log_level="ERROR"
     )
@@ -64,14 +64,14 @@ def make_server(tools: HostTools, version: str, report: Mapping[str, Any]) -> MC
             annotations=annotations,
             structured_output=True,
         )
-    known = server._tool_manager.get_tool("context")  # noqa: SLF001 - a schema has no other way in
+    known = server._tool_manager.get_tool("context")  # noqa: SLF001 - there is no public way to set a schema
     if known is not None:
         known.fn_metadata.output_schema = dict(report)
     return server
 
 
 def _translate_errors(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a tool whose errors are ullage's own sentences, and no failure of the server."""
+    """Return a tool that reports ullage's errors as tool errors, not as server failures."""
 
     @functools.wraps(method)
     def call(*args: Any, **given: Any) -> Any:
@@ -84,11 +84,11 @@ def _translate_errors(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Gate:
-    """Let through who shows the key, and no page of another site's.
+    """Accepts only requests with the key, and none from a page of another site.
 
-    Browsers say in `Origin` which page asks; programs say nothing. An origin is taken from this
-    machine, or where it is the very host that is asked. Without a key only names of this machine
-    are answered to, so that no other name leads here (DNS rebinding).
+    Browsers name the page that sends a request in `Origin`; programs do not. The origin must be
+    this machine or the requested host. If there is no key, the requested host must be a name of
+    this machine, so that no other name leads here (DNS rebinding).
     """
 
     def __init__(self, inner: Application, key: str | None) -> None:
@@ -96,7 +96,7 @@ class Gate:
         self._key = key
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
-        """Answer, or refuse: 401 without the key, 403 for a foreign origin, 421 for a host."""
+        """Answer or refuse: 401 for a missing or wrong key, 403 for an origin, 421 for a host."""
         if scope["type"] == "http":
             fault = self.find_fault({k.decode("latin-1"): v.decode("latin-1")
                                      for k, v in scope["headers"]})  # fmt: skip
@@ -106,7 +106,7 @@ class Gate:
         await self._inner(scope, receive, send)
 
     def find_fault(self, headers: Mapping[str, str]) -> tuple[int, str] | None:
-        """Return the status and the words by which a request is refused, None where it is not."""
+        """Return the status and text of a refusal, or None if the request is allowed."""
         host, origin = headers.get("host", ""), headers.get("origin")
         if origin is not None:
             same = origin.partition("://")[2] == host
@@ -137,7 +137,7 @@ async def _refuse(send: Any, status: int, text: str) -> None:
 
 
 def make_application(server: MCPServer[Any], key: str | None) -> Application:
-    """Return the server over streamable HTTP, at /mcp, behind a gate."""
+    """Return the server over streamable HTTP, at /mcp, with the access check."""
     from mcp.server.transport_security import TransportSecuritySettings
 
     gated = TransportSecuritySettings(enable_dns_rebinding_protection=False)  # the gate does both

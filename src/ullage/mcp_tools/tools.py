@@ -1,6 +1,6 @@
-"""The tools: each calls one function of the library, and returns what it says as plain values.
+"""The tools: each calls one function of the library, and returns its result as plain values.
 
-It knows no protocol. What a host may see (programs' sessions, stores) is handed in.
+It knows no protocol. The caller passes in everything that a host may see (sessions, stores).
 """
 
 from __future__ import annotations
@@ -32,11 +32,10 @@ from ullage.mcp_tools.answers import (
 from ullage.mcp_tools.conversation import NamedConversation, list_texts, read_conversation
 
 RATIO: Final = 0.6
-"""The share of the window that a compaction reaches where no target is given, as `ullage compact`
-has it."""
+"""The share of the window to reach if no target is given, as in `ullage compact`."""
 
 BEGINS: Final = 80
-"""Characters of a message that are told of it."""
+"""Characters shown of a message."""
 
 Model = Annotated[
     str | None, Field(description="The model whose vocabulary, window and prices count")
@@ -55,8 +54,8 @@ Store = Annotated[
 class HostTools:
     """The tools of one server.
 
-    `sources` are programs whose sessions may be read, `find_stores` returns the URLs of stores and
-    logs to look into, `find_window` describes a window by model, base URL and provider.
+    `sources` are the programs whose sessions may be read. `find_stores` returns the URLs of the
+    stores and logs to search. `find_window` describes a window by model, base URL and provider.
     """
 
     sources: Sequence[str]
@@ -71,7 +70,7 @@ class HostTools:
             str | None, Field(description="The provider that serves it, if no URL shows it")
         ] = None,
     ) -> WindowResult:
-        """Tell how large a model's context window is, and who says so."""
+        """Tell how large a model's context window is, and the source of that number."""
         return WindowResult(**self.find_window(model, base_url, provider))
 
     def count(
@@ -109,7 +108,7 @@ class HostTools:
         window: Window = None,
         top: Annotated[int, Field(description="Largest items to list", ge=0)] = 5,
     ) -> dict[str, Any]:
-        """Tell what fills the context window: by part, by tool, the largest items, what is free."""
+        """Tell what fills the context window: parts, tools, the largest items, the free tokens."""
         session = read_conversation(conversation, self.sources)
         return of_session(session, model=model, window=window, top=top).to_dict()
 
@@ -122,7 +121,7 @@ class HostTools:
         ] = None,
         hits: Annotated[int, Field(description="At most so many passages", ge=1, le=100)] = HITS,
     ) -> SearchResult:
-        """Find what was said or left out, by words; hits name texts for `recall`."""
+        """Find messages and left-out texts by words; each hit has a reference for `recall`."""
         if conversation is not None:
             read = read_conversation(conversation, self.sources)
             index, texts = make_index(), [*list_texts(read)]
@@ -150,7 +149,7 @@ class HostTools:
         offset: Annotated[int, Field(description="Characters to skip", ge=0)] = 0,
         limit: Annotated[int | None, Field(description="Characters to return", ge=1)] = None,
     ) -> RecallResult:
-        """Read the text that a placeholder or a search hit names."""
+        """Read the text of a placeholder's or a search hit's reference."""
         if conversation is not None:
             texts = list_texts(read_conversation(conversation, self.sources))
             named = next((one.text for one in texts if one.reference == reference), None)
@@ -172,7 +171,7 @@ class HostTools:
         target_tokens: Annotated[int | None, Field(description="The size to reach", ge=1)] = None,
         policy: Annotated[str | None, Field(description="A preset, such as ladder")] = None,
     ) -> CompactResult:
-        """Tell what a compaction of a conversation would do. Nothing is changed."""
+        """Tell what a compaction of a conversation would do. It changes nothing."""
         session = read_conversation(conversation, self.sources)
         options: CompactOptions = {
             "model": strip_window_mark(model or session.model),

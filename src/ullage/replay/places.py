@@ -124,7 +124,7 @@ def _split_log(name: str) -> tuple[str, str]:
 
 
 def _split_line(name: str) -> tuple[str, int, int] | None:
-    """Return the file of a line, and where the line begins and ends; None for other names.
+    """Return the file of a line, and where the line begins and ends, or None for other names.
 
     A file may be called so itself: one that is there is no line of another.
     """

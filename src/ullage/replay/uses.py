@@ -128,7 +128,7 @@ def _list_taken(terms: set[str], where: dict[str, list[int]], place: int) -> Ite
 
 
 def find_kind(term: str) -> Kind | None:
-    """Return of which kind a term is, by its form alone; None for a short plain word."""
+    """Return of which kind a term is, by its form alone, or None for a short plain word."""
     if "/" in term or _ends_as_file(term):
         return "files"
     if any(map(str.isdigit, term)):

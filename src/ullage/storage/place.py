@@ -24,7 +24,7 @@ MADE: Final = "made the folder {folder} for the store"
 
 
 def find_new_folder(url: str) -> Path | None:
-    """Return the folder that opening a store makes; None if it exists or is ullage's own."""
+    """Return the folder that opening a store makes, or None if it exists or is ullage's own."""
     from ullage.storage.opening import find_file
 
     if not url.startswith("sqlite:"):

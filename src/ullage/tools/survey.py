@@ -61,9 +61,7 @@ class Keeper(Protocol):
 
 @dataclass(slots=True)
 class WorkspaceStates:
-    """The states of a workspace by path; `beyond` lists omitted contents, `whole` means all was
-    seen.
-    """
+    """States of a workspace by path; `beyond` lists omitted files, `whole` means all was seen."""
 
     states: dict[str, State] = field(default_factory=dict)
     beyond: list[str] = field(default_factory=list)

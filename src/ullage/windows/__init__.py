@@ -1,6 +1,6 @@
-"""Resolvers that ask: the server that serves the chat, provider listings, the bundled table.
+"""Finds windows: asks the chat's server and provider listings, and reads the bundled table.
 
-`Resolver` gathers claims and hands them to `core.tokens.window.resolve`. It knows no conversation
+`Resolver` collects claims and passes them to `core.tokens.window.resolve`. It knows no conversation
 and no policy. Each name is loaded on first use.
 """
 

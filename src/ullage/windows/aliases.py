@@ -1,8 +1,9 @@
-"""Under which (provider, id) a model's name may stand in the table, and under no other.
+"""The (provider, id) pairs under which the table may list a model's name, and no others.
 
-Exact first. A snapshot date, a fine-tune's frame, a provider's own prefix, a Bedrock region and
-version, a Vertex path are taken off; nothing else ever is, so that no id gets a neighbour's
-number. It knows names and patterns, no numbers, and asks nobody.
+The exact name comes first. These parts are removed: a snapshot date, the frame of a fine-tune, a
+provider's own prefix, a Bedrock region and version, a Vertex path. Nothing else is ever removed, so
+that no id gets the number of a similar model. It knows names and patterns, no numbers, and asks
+nobody.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Final, NamedTuple
 
 
 class Name(NamedTuple):
-    """A place where a row may stand; `provider` is None for whoever makes the model."""
+    """A possible place of a row; `provider` None means the maker of the model."""
 
     provider: str | None
     model: str
@@ -24,13 +25,13 @@ VENDORS: Final[tuple[str, ...]] = (
     "openai", "anthropic", "google", "xai", "deepseek", "moonshot", "zai", "cohere", "minimax",
     "meta", "mistral", "alibaba",
 )  # fmt: skip
-"""Who makes models: a bare id is looked up here, in this order, and the first row holds.
+"""Makers of models: a bare id is looked up here, in this order, and the first row holds.
 
 Mistral and Alibaba come last, since they also serve models of the others.
 """
 
-# Each provider with the further names it goes by: those of litellm, models.dev and genai-prices,
-# and of the listings beside this file.
+# Each provider with its other names: those of litellm, models.dev and genai-prices, and of the
+# listings in this folder.
 _NAMES: Final[Mapping[str, str]] = {
     "openai": "",
     "anthropic": "",
@@ -66,7 +67,7 @@ _NAMES: Final[Mapping[str, str]] = {
 }
 
 PROVIDERS: Final[tuple[str, ...]] = tuple(sorted(_NAMES))
-"""The names by which the table calls its providers."""
+"""The table's names of providers."""
 
 _CANONICAL: Final[Mapping[str, str]] = MappingProxyType(
     {other: name for name, others in _NAMES.items() for other in (name, *others.split())}
@@ -74,17 +75,17 @@ _CANONICAL: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def canonical(provider: str) -> str | None:
-    """Return the table's name of a provider, None for one it does not know."""
+    """Return the table's name of a provider, or None for an unknown one."""
     return _CANONICAL.get(provider.lower())
 
 
 DEPLOYED: Final = frozenset({"azure"})
-"""Where a name is an operator's deployment and tells nothing of the model behind it."""
+"""Providers where a name is an operator's deployment and does not tell the model."""
 
 _DATE: Final = re.compile(
     r"(?:-20\d\d-(?:0\d|1[0-2])-(?:[0-2]\d|3[01])|[-@]20\d\d(?:0\d|1[0-2])(?:[0-2]\d|3[01]))$"
 )
-"""Suffixes that name a snapshot of the same model; four digits (`-0613`) may name another one."""
+"""Suffixes that name a snapshot of the same model; four digits (`-0613`) may name another model."""
 
 _REGION: Final = re.compile(r"(?:us-gov|us|eu|apac|au|ca|jp|global)\.")
 """Bedrock's inference profiles put a region before the id of the same model."""
@@ -106,10 +107,10 @@ _VERTEX: Final = re.compile(
 
 
 def readings(model: str, provider: str | None = None) -> tuple[Name, ...]:
-    """Return where a model may stand, the exact id first; nowhere at an unknown provider.
+    """Return the possible places of a model, the exact id first; none for an unknown provider.
 
-    Without a provider an id is the maker's own, unless its form names Bedrock, Vertex or a
-    provider. A deployment's name stands nowhere: the operator names the model behind it.
+    If no provider is given, an id belongs to its maker, unless its form names Bedrock, Vertex or a
+    provider. A deployment's name has no place: the operator must name its model.
     """
     if provider is not None:
         known = canonical(provider)
@@ -122,13 +123,13 @@ def readings(model: str, provider: str | None = None) -> tuple[Name, ...]:
 
 
 def behind(base_model: str, provider: str) -> tuple[Name, ...]:
-    """Return where the model may stand that an operator names as the one behind a deployment."""
+    """Return the possible places of the model that an operator names for a deployment."""
     known = canonical(provider)
     return () if known is None else _at(known, base_model)
 
 
 def _split_frame(model: str) -> tuple[str, str] | None:
-    """Return the provider that the form of an id names, and the id there; None for a bare id."""
+    """Return the provider that the form of an id names, and the id there, or None for a bare id."""
     if _VERTEX.fullmatch(model):
         return "vertex", model
     if _BEDROCK_ARN.fullmatch(model) or _BEDROCK.fullmatch(model):
@@ -139,7 +140,7 @@ def _split_frame(model: str) -> tuple[str, str] | None:
 
 
 def _at(provider: str, model: str) -> tuple[Name, ...]:
-    """Return the ids that a name may have at one provider."""
+    """Return the possible ids of a name at one provider."""
     ids = [model]
     head, slash, tail = model.partition("/")
     if slash and tail and canonical(head) == provider:
@@ -152,7 +153,7 @@ def _at(provider: str, model: str) -> tuple[Name, ...]:
 
 
 def _add_undated(ids: Sequence[str]) -> list[str]:
-    """Return the ids, then those of them that end in a date without it; each once."""
+    """Return the ids, then those that end in a date without the date; each once."""
     return list(dict.fromkeys((*ids, *(_DATE.sub("", id_) for id_ in ids))))
 
 
@@ -184,13 +185,13 @@ def _vertex(model: str) -> Iterator[str]:
 
 
 def _google(model: str) -> Iterator[str]:
-    # The Gemini API's listing calls its models `models/ID`.
+    # The listing of the Gemini API names its models `models/ID`.
     if model.startswith("models/"):
         yield model.removeprefix("models/")
 
 
 def _fireworks(model: str) -> Iterator[str]:
-    # litellm and the dashboard leave out the account of Fireworks' own models.
+    # litellm and the dashboard omit the account from the names of Fireworks' own models.
     if "/" not in model:
         yield f"accounts/fireworks/models/{model}"
 

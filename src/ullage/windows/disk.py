@@ -1,4 +1,4 @@
-"""What outlives the process: repeated evidence and providers' listings, in one small file.
+"""Data that outlives the process: repeated evidence and providers' listings, in one small file.
 
 It understands no claim beyond its fields.
 """
@@ -19,20 +19,21 @@ FILE: Final = "windows.json"
 
 @dataclass(frozen=True, slots=True)
 class StoredClaims:
-    """Claims by key, and until when each key holds (seconds since the epoch)."""
+    """Claims by key, and the time until which each key holds (seconds since the epoch)."""
 
     claims: Mapping[str, tuple[Claim, ...]] = field(default_factory=dict)
     until: Mapping[str, float] = field(default_factory=dict)
 
 
 class Disk:
-    """The file, or nothing at all where `folder` is None."""
+    """The file; does nothing if `folder` is None."""
 
     def __init__(self, folder: Path | None) -> None:
         self._file = JsonFile(folder, FILE)
 
     def load(self, now: float) -> StoredClaims:
-        """Return what still holds; an unreadable file counts as empty, with one warning."""
+        """Return the entries that still hold; an unreadable file counts as empty, with a warning.
+        """
         entries = self._file.load(_entries) or {}
         held = {key: entry for key, entry in entries.items() if entry[1] > now}
         return StoredClaims(
@@ -40,7 +41,7 @@ class Disk:
         )
 
     def save(self, kept: StoredClaims) -> None:
-        """Write everything; trouble is one warning."""
+        """Write everything; a failure only logs one warning."""
         entries = {
             key: {"claims": [asdict(c) for c in claims], "until": kept.until[key]}
             for key, claims in kept.claims.items()
@@ -54,7 +55,7 @@ class Disk:
 
 def _entries(data: Mapping[str, Any]) -> dict[str, tuple[tuple[Claim, ...], float]]:
     if data["version"] == 1:
-        return {}  # from before the ledger: one event was enough then
+        return {}  # from before the ledger: then one event was enough
     if data["version"] != VERSION:
         raise ValueError(f"its version is {data['version']!r}, this is {VERSION}")
     return {
@@ -64,7 +65,7 @@ def _entries(data: Mapping[str, Any]) -> dict[str, tuple[tuple[Claim, ...], floa
 
 
 def _claim(data: Mapping[str, Any]) -> Claim:
-    """Read one claim; raises for anything that no resolver of ours would have written."""
+    """Read one claim; raises an error for anything that our resolver would not have written."""
     claim = Claim(**{f.name: data[f.name] for f in fields(Claim)})
     known = claim.kind in get_args(Kind) and claim.source in get_args(Source)
     if not known or not acceptable(claim):

@@ -1,8 +1,7 @@
-"""One answer a question: whoever asks first does the work, the others wait for it.
+"""One answer per question: the first caller does the work, the others wait for it.
 
-Spans threads and event loops. Answers are kept until they expire; a leader that fails or is
-cancelled lands nothing, and one of those who waited takes over. It knows nothing of what is
-asked.
+This works across threads and event loops. Answers are kept until they expire. If the leader fails
+or is cancelled, one of the waiting callers takes over. It knows nothing of the questions.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 MOST: Final = 2_000
-"""Answers that are kept: names of models are a client's to choose, where there is a proxy."""
+"""Most answers kept: with a proxy, clients choose the names of models."""
 
 Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
 class Landed(Generic[Value]):
-    """An answer and until when it holds (seconds since the epoch; the past: not kept)."""
+    """An answer and its expiry (seconds since the epoch; in the past: it is not kept)."""
 
     value: Value
     until: float
@@ -32,8 +31,8 @@ class Landed(Generic[Value]):
 class Flights(Generic[Value]):
     """Answers by key. `now` returns seconds since the epoch.
 
-    A coroutine waits for whoever leads. A thread waits for threads only: a coroutine may belong to
-    the very loop that the thread holds up, so there the thread asks for itself.
+    A coroutine waits for any leader. A thread waits only for threads: a coroutine may belong to the
+    loop that this thread blocks, so in that case the thread asks for itself.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
@@ -44,7 +43,7 @@ class Flights(Generic[Value]):
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, work: Callable[[], Landed[Value]]) -> Value:
-        """Return the answer, doing `work` unless it is kept or another thread is at it."""
+        """Return the answer; do `work` unless it is kept or another thread is doing it."""
         with self._lock:
             held = self._find_held(key)
         if held is not None:
@@ -96,11 +95,11 @@ class Flights(Generic[Value]):
             assert waiting is not None  # noqa: S101 - this is a coroutine, and some task runs it
             before = waiting.cancelling()
             try:
-                # Shielded: one who stops waiting must not cancel the flight for the others.
+                # Shielded: a caller that stops waiting must not cancel the flight for the others.
                 return await asyncio.shield(asyncio.wrap_future(ahead))
             except asyncio.CancelledError:
                 if not ahead.cancelled() or waiting.cancelling() > before:
-                    raise  # who waits may be cancelled in the same moment as who leads
+                    raise  # a waiting caller may be cancelled at the same moment as the leader
         try:
             return self._land(key, self._loops, mine, await work())
         except BaseException:
@@ -108,7 +107,7 @@ class Flights(Generic[Value]):
             raise
 
     def peek(self, key: Hashable) -> Value | None:
-        """Return the answer that was landed last, expired or not, or None."""
+        """Return the last answer, expired or not, or None."""
         held = self._landed.get(key)
         return held.value if held is not None else None
 
@@ -118,7 +117,7 @@ class Flights(Generic[Value]):
             self._landed.pop(key, None)
 
     def expire(self, begins: str, wants: Callable[[Value], bool]) -> None:
-        """Have such answers asked for anew whose keys begin so; until then they are there."""
+        """Expire the answers whose keys begin so and that `wants` accepts; they stay until then."""
         with self._lock:
             for key, held in self._landed.items():
                 if isinstance(key, str) and key.startswith(begins) and wants(held.value):
@@ -143,7 +142,7 @@ class Flights(Generic[Value]):
         with self._lock:
             self._landed.pop(key, None)
             self._landed[key] = landed
-            if len(self._landed) > MOST:  # the one that landed longest ago is asked for again
+            if len(self._landed) > MOST:  # the oldest answer is asked for again
                 del self._landed[next(iter(self._landed))]
             flights.pop(key, None)
         mine.set_result(landed.value)
@@ -152,7 +151,7 @@ class Flights(Generic[Value]):
     def _crash(
         self, key: Hashable, flights: dict[Hashable, Future[Value]], mine: Future[Value]
     ) -> None:
-        """Make way for another leader."""
+        """Let another caller lead."""
         with self._lock:
             flights.pop(key, None)
         mine.cancel()

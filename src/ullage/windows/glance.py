@@ -1,7 +1,7 @@
-"""One bound from the bundled table, without loading what resolves windows.
+"""Reads one bound from the bundled table, without loading the resolver.
 
-For a line that is drawn at every prompt. `rows` knows the form of the table, and `aliases` under
-which ids a model stands; a test holds this to the same bounds.
+A shell prompt uses it. `rows` knows the form of the table, and `aliases` the ids of a model; a test
+checks that the bounds are the same.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import zlib
 from typing import Final
 
 MAKER: Final = "anthropic"
-"""Whose rows are read where nobody is named: Claude Code's models are its."""
+"""The default provider: it makes Claude Code's models."""
 
 FILE: Final = os.path.join(os.path.dirname(__file__), "table.gz")
 
 
 def find_bound(model: str, provider: str = MAKER) -> int | None:
-    """Return the most input in tokens of exactly this id at a provider, None without a row."""
+    """Return the most input tokens of exactly this id at a provider, or None without a row."""
     if not model or "\n" in model or "\t" in model:
         return None
     try:

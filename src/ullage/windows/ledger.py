@@ -1,8 +1,8 @@
-"""The ledger of evidence: what refusals, answers and cut prompts said of each window.
+"""The ledger of evidence: what refusals, answers and cut prompts showed about each window.
 
-One entry is one event. What only one request said lives in this process; what a second one
-confirmed is kept on disk, a day for a local server and thirty for a hosted one. How it is weighed
-is `core.tokens.evidence`'s. It asks nobody.
+One entry is one event. Evidence from only one request stays in this process. Evidence that a second
+request confirmed is kept on disk: one day for a local server, thirty days for a hosted one.
+`core.tokens.evidence` weighs it. It asks nobody.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from ullage.windows.question import BY, Question
 LOCAL_S: Final = 24 * 3600.0
 HOSTED_S: Final = 30 * 24 * 3600.0
 CONTENTION_S: Final = evidence.PASSING_S
-"""How long a share of a pool of slots bounds requests after the pool ran full, in seconds."""
+"""Seconds for which a share of a pool of slots limits requests after the pool was full."""
 
 TRIAL_S: Final = 60.0
-"""Seconds between two requests that are sent in spite of a learned bound."""
+"""Seconds between two requests that are sent despite a learned bound."""
 
 MOST: Final = 4_096
-"""Models at endpoints of which events are kept; the ones that were heard of longest ago go."""
+"""Most models at endpoints with events; the least recently used are dropped."""
 
 MOST_PARTIES: Final = 64
-"""Parties of which events are kept for one model at its endpoint."""
+"""Most parties with events for one model at its endpoint."""
 
 Entry = tuple[tuple[Claim, ...], float]
 
@@ -39,7 +39,7 @@ Entry = tuple[tuple[Claim, ...], float]
 class EvidenceLedger:
     """Claims by key with their expiry; `now` returns seconds since the epoch. For any thread.
 
-    `tell` hears of claims under a key that are worth telling to other processes.
+    `tell` is called with claims under a key that other processes should know.
     """
 
     def __init__(self, disk: Disk, now: Callable[[], float]) -> None:
@@ -56,13 +56,13 @@ class EvidenceLedger:
     # --- events -----------------------------------------------------------------------------------
 
     def claims(self, question: Question) -> tuple[Claim, ...]:
-        """Return what events said of a model at its endpoint, as far as it is not too old."""
+        """Return the recent events about a model at its endpoint, as claims."""
         with self._lock:
             own, others = self._claims(question), self._list_others(question)
         return (*own, *evidence.corroborate(own, others)) if others else own
 
     def record(self, question: Question, claim: Claim) -> None:
-        """Enter one event; on disk where it confirms what another request said."""
+        """Add one event; save it to disk if it confirms another request's event."""
         claim = replace(claim, where=_where(question), at=self._now())
         with self._lock:
             held = evidence.add(self._claims(question), claim)
@@ -74,14 +74,14 @@ class EvidenceLedger:
         self._pass_on(question.own_key, held)
 
     def take_in(self, question: Question, claims: Sequence[Claim]) -> bool:
-        """Take in events that a conversation remembers; tell whether one of them was news."""
+        """Add events from a conversation's record; tell whether one of them was new."""
         oldest = self._now() - _lasts(question)
         recent = [c for c in claims if c.at > oldest]
         with self._lock:
             return self._merge(question.own_key, self._claims(question), recent)
 
     def hear(self, key: str, claims: Sequence[Claim]) -> bool:
-        """Take in events that another process told under a key; tell whether one was news."""
+        """Add events that another process sent under a key; tell whether one was new."""
         with self._lock:
             entry = self._entries().get(key, ((), 0.0))
             self._told[key] = tuple(claims)
@@ -98,7 +98,7 @@ class EvidenceLedger:
         return bool(news)
 
     def _pass_on(self, key: str, held: tuple[Claim, ...]) -> None:
-        """Tell of claims that say more than what was told of the key before."""
+        """Send claims to other processes if they say more than those sent before under the key."""
         if self.tell is None or not evidence.says_more(held, self._told.get(key, ())):
             return
         if len(self._told) >= MOST:
@@ -107,13 +107,13 @@ class EvidenceLedger:
         self.tell(key, held)
 
     def share(self, question: Question, tokens: int, slots: int) -> None:
-        """Remember that a pool shared by `slots` ran full: each may take its share for a while."""
+        """Note that a pool shared by `slots` was full: each gets only its share for a while."""
         note = f"contention: {slots} slots over one pool"
         claim = Claim("total", max(tokens // slots, 1), "contention", confidence=0.5, note=note)
         self.record(question, claim)
 
     def start_trial(self, question: Question) -> bool:
-        """Tell whether a request over a learned bound may be tried, and remember that one is."""
+        """Tell whether a request over a learned bound may be tried now, and note the trial."""
         with self._lock:
             if self._now() - self._tried.get(question.own_key, -TRIAL_S) < TRIAL_S:
                 return False
@@ -123,7 +123,7 @@ class EvidenceLedger:
             return True
 
     def forget(self, question: Question | None = None) -> None:
-        """Forget what was learned about a question's endpoint and model, or everything."""
+        """Forget the lessons about a question's endpoint and model, or all."""
         if question is None:
             with self._lock:
                 self._stored, self._heard, self._tried = {}, {}, {}
@@ -134,7 +134,7 @@ class EvidenceLedger:
         self.forget_key(question.key)
 
     def forget_key(self, key: str, until: float = math.inf) -> None:
-        """Forget what was learned under a key from anybody, up to a time (since the epoch)."""
+        """Forget the lessons under a key from all parties, up to a time (since the epoch)."""
         with self._lock:
             stored = self._entries()
             keys = {key, *self._parties.get(key, ())}
@@ -158,7 +158,7 @@ class EvidenceLedger:
             self._heard.pop(next(iter(self._heard)))
 
     def _note_party(self, key: str) -> None:
-        """Remember that something is known under the key of a party."""
+        """Note that the key of a party has events."""
         place = key.partition(BY)[0]
         known = self._parties.setdefault(place, {})
         known.pop(key, None)
@@ -186,13 +186,13 @@ class EvidenceLedger:
     # --- what listings said, and the disk ---------------------------------------------------------
 
     def recall(self, key: str) -> tuple[Claim, ...] | None:
-        """Return what was kept under a key and still holds, or None."""
+        """Return the claims kept under a key that still hold, or None."""
         with self._lock:
             entry = self._entries().get(key)
         return entry[0] if entry is not None and entry[1] > self._now() else None
 
     def keep(self, key: str, claims: tuple[Claim, ...], until: float) -> None:
-        """Keep claims under a key, on disk too."""
+        """Keep claims under a key, also on disk."""
         with self._lock:
             self._keep(key, claims, until)
 

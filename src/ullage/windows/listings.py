@@ -1,10 +1,10 @@
-"""What providers publish of their models' windows, read by rows of data.
+"""Reads the windows of models from providers' listings, driven by rows of data.
 
-A provider is one row of `listings.json`; the words of a row are those of `ListedProvider` and
-`ListingSource` below, and the page is docs/providers.md. Asking is a generator, as a probe is: it
-yields what to ask and is sent the answer, so that the sync and the async resolver share it. A
-number is read only where a row says that one stands; what cannot be read is no claim. It knows no
-HTTP client, no cache and no table.
+A provider is one row of `listings.json`. The keys of a row are those of `ListedProvider` and
+`ListingSource` below; the page is docs/providers.md. Like a probe, asking is a generator: it yields
+requests and gets the responses, so that the sync and the async resolver share it. A number is read
+only where a row says that one is; unreadable values make no claim. It knows no HTTP client, no
+cache and no table.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from ullage.windows.probes.found import root
 Asking = Generator[HttpRequest, HttpResponse, "Listed"]
 
 MOST_PAGES: Final = 20
-"""The longest listing known (Hugging Face, one page) has some 2,000 models."""
+"""The longest known listing (Hugging Face, one page) has some 2,000 models."""
 
 BOUNDS: Final[tuple[Kind, ...]] = ("total", "input", "trained")
-"""The kinds that say something about the prompt; `output` alone is no window."""
+"""The kinds that limit the prompt; `output` alone is no window."""
 
 HTTP_OK: Final = 200
 HTTP_NOT_FOUND: Final = 404
@@ -37,19 +37,19 @@ HTTP_NO_ENTRY: Final = (401, 403)
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """How a provider writes ids: what may stand before one, and which endings only route."""
+    """How a provider writes ids: optional prefixes, and suffixes that only affect routing."""
 
     prefixes: tuple[str, ...] = ()
     suffixes: tuple[str, ...] = ()
 
     def bare(self, model: str) -> str:
-        """Return the id as listings are filed: without the provider's prefix."""
+        """Return the id without the provider's prefix; listings are stored under it."""
         for prefix in self.prefixes:
             model = model.removeprefix(prefix)
         return model
 
     def base(self, model: str) -> str:
-        """Return the id without prefix and without an ending that names a mode of routing."""
+        """Return the id without the prefix and without a routing suffix."""
         model = self.bare(model)
         for suffix in self.suffixes:
             model = model.removesuffix(suffix)
@@ -58,11 +58,11 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """What a listing said: claims by model id, kept whole so that one answer serves all models.
+    """The result of a listing: claims by model id, kept whole so that one answer serves all models.
 
-    A model that is listed without a believable number has no claims but is there. `complaint` is
-    about the listing as a whole, `troubles` about models that were asked for one by one (`asked`).
-    `where` is the URL that was asked.
+    A listed model without a plausible number is present, without claims. `complaint` is about the
+    listing as a whole, `troubles` about models that were requested one by one (`asked`). `where` is
+    the requested URL.
     """
 
     provider: str
@@ -74,11 +74,11 @@ class Listed:
     troubles: Mapping[str, str] = field(default_factory=dict)
 
     def claims(self, model: str) -> tuple[Claim, ...]:
-        """Return the claims about a model; none when it is not listed."""
+        """Return the claims about a model; empty if it is not listed."""
         return self._find(model) or ()
 
     def about(self, model: str) -> str:
-        """Return what is to be complained of when this model is asked for, "" if nothing is."""
+        """Return the complaint about the answer for this model, or "" if there is no problem."""
         found = self._find(model)
         said = self.complaint or self.troubles.get(self.names.base(model), "")
         if said:
@@ -90,7 +90,7 @@ class Listed:
         return ""
 
     def join(self, more: Listed) -> Listed:
-        """Return both in one; of two complaints the first stays."""
+        """Return both as one; the first of two complaints stays."""
         held = dict(self.claims_by_model)
         for model, claims in more.claims_by_model.items():
             known = held.get(model, ())
@@ -112,9 +112,9 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Paging:
-    """How to ask for the next page: `parameter` takes a cursor, or a page number from 1 on.
+    """How to request the next page: `parameter` takes a cursor, or a page number from 1 on.
 
-    Numbers go on until `total` models were seen, `count` pages were read, or `more` is empty.
+    Numbers continue until `total` models were seen, `count` pages were read, or `more` is empty.
     """
 
     parameter: str
@@ -125,11 +125,11 @@ class Paging:
 
     @property
     def first(self) -> str:
-        """The value that asks for the first page: page numbers are named from the start."""
+        """The value that requests the first page: "1" for page numbers, "" for a cursor."""
         return "" if self.cursor else "1"
 
     def after(self, body: Any, page: int, seen: int) -> str | None:
-        """Return the value that asks for what follows page number `page`, None at the end."""
+        """Return the value that requests the page after number `page`, or None at the end."""
         if self.more and not _at(body, self.more):
             return None
         if self.cursor:
@@ -144,12 +144,12 @@ class Paging:
 
 @dataclass(frozen=True, slots=True)
 class ListingSource:
-    """One thing to ask: a path, where the models stand in the answer, and where their numbers.
+    """One request: a path, and the places of the models and of their numbers in the response.
 
-    `when`: `always`; `named`, for each model by itself; `absent`, when the listing lacks it.
-    `cards` are paths to the list of models (the first that leads to one counts), or to the one
-    model where the path has `{model}`; `name` and `aliases` lead to its ids. `routes` leads to a
-    model's routes, of which those that match `where` are eligible; `route` names one of them.
+    `when` is `always`; `named` (for each model by itself); or `absent` (if the listing lacks the
+    model). `cards` are paths to the list of models (the first that leads to one counts), or to the
+    one model if the path has `{model}`. `name` and `aliases` lead to its ids. `routes` leads to a
+    model's routes; those that match `where` are eligible, and `route` names one of them.
     """
 
     path: str
@@ -165,7 +165,7 @@ class ListingSource:
 
     @classmethod
     def parse(cls, row: Mapping[str, Any]) -> Self:
-        """Read a row. Raises TypeError for an unknown word."""
+        """Read a row. Raises TypeError for an unknown key."""
         given = {key: _freeze(value) for key, value in row.items()}
         kinds: tuple[Kind, ...] = ("total", "input", "output", "trained")
         fields = {kind: given.pop(kind) for kind in kinds if kind in given}
@@ -174,11 +174,11 @@ class ListingSource:
 
     @property
     def single(self) -> bool:
-        """Whether an answer is about one model."""
+        """Tell whether a response is about one model."""
         return "{model}" in self.path
 
     def due(self, listed: Listed, model: str | None) -> bool:
-        """Tell whether this is to be asked after what is already known."""
+        """Tell whether this request is still needed, given the known answers."""
         if self.when == "always":
             return True
         if model is None or listed.names.base(model) in listed.asked:
@@ -186,7 +186,7 @@ class ListingSource:
         return self.when == "named" or not listed.claims(model)
 
     def find_cards(self, body: Any) -> list[Mapping[str, Any]] | None:
-        """Return the models of an answer, None when it is not of this shape."""
+        """Return the models of a response, or None if it has another shape."""
         for path in self.cards:
             value = _at(body, path)
             if self.single and isinstance(value, Mapping):
@@ -196,14 +196,14 @@ class ListingSource:
         return None
 
     def ids(self, card: Mapping[str, Any]) -> Iterator[str]:
-        """Yield the ids under which a model is listed."""
+        """Yield the ids of a listed model."""
         aliases = _at(card, self.aliases) if self.aliases else None
         for value in (_at(card, self.name), *(aliases if isinstance(aliases, list) else ())):
             if isinstance(value, str) and value:
                 yield value
 
     def bearers(self, card: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Yield what bears the numbers, with its name: the model, or each eligible route."""
+        """Yield the holders of the numbers, with names: the model, or each eligible route."""
         if not self.routes:
             yield "", card
             return
@@ -216,12 +216,12 @@ class ListingSource:
 
 @dataclass(frozen=True, slots=True)
 class ListedProvider:
-    """One row: whose it is, who may see the key, and what to ask.
+    """One row: the provider, its access to the key, and the requests.
 
-    `hosts` are the chat hosts, exact or with one `*`; the listing lives at the base URL's own host,
-    or at the one address `at`. A row without hosts is a server of the user's own. `silent` says
-    why a provider is never asked. `parts` is a pattern over the base URL that fills the names in
-    a path. `refuse` are numbers that mean "unknown"; with `digits` a text of digits is a number.
+    `hosts` are the chat hosts, exact or with one `*`. The listing is at the base URL's own host, or
+    at the one address `at`. A row without hosts is for users' own servers. `silent` says why a
+    provider is never asked. `parts` is a pattern for the base URL that fills the names in a path.
+    `refuse` are numbers that mean "unknown". With `digits` a string of digits counts as a number.
     """
 
     title: str
@@ -241,18 +241,18 @@ class ListedProvider:
 
     @classmethod
     def parse(cls, row: Mapping[str, Any]) -> Self:
-        """Read a row. Raises TypeError for an unknown word."""
+        """Read a row. Raises TypeError for an unknown key."""
         given = {key: _freeze(value) for key, value in row.items()}
         names = Names(given.pop("prefixes", ()), given.pop("suffixes", ()))
         sources = tuple(ListingSource.parse(source) for source in given.pop("ask", ()))
         return cls(**given, names=names, sources=sources)
 
     def serves(self, host: str) -> bool:
-        """Tell whether a host is the provider's."""
+        """Tell whether a host belongs to the provider."""
         return any(_fits(host, pattern) for pattern in self.hosts)
 
     def origin(self, base_url: str | None) -> str:
-        """Return the address that listing paths are put behind, "" when there is none."""
+        """Return the address before the listing paths, or "" if there is none."""
         if base_url is None:
             return self.at or (f"https://{self.hosts[0]}" if self.hosts else "")
         if not self.hosts:
@@ -263,7 +263,7 @@ class ListedProvider:
         return urlunsplit((parts.scheme, parts.netloc, "", "", ""))
 
     def url(self, source: ListingSource, base_url: str | None, model: str | None) -> str:
-        """Return where to ask; "" when the base URL lacks what the path needs."""
+        """Return the URL of a request; "" if the base URL lacks a part that the path needs."""
         origin = self.origin(base_url)
         parts = re.search(self.parts, base_url or "") if self.parts else None
         named = parts.groupdict() if parts else {}
@@ -277,7 +277,7 @@ class ListedProvider:
     def claims(
         self, source: ListingSource, bearers: list[Mapping[str, Any]], where: str, now: float
     ) -> tuple[Claim, ...]:
-        """Return a model's claims: for each field the least over what bears it."""
+        """Return a model's claims: for each field the smallest number among its holders."""
         claims: list[Claim] = []
         for kind, paths in source.fields.items():
             for path in paths:
@@ -304,7 +304,7 @@ class ListedProvider:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """Who is asked for what, and with which key."""
+    """One call: the server, the model, and the key."""
 
     base_url: str | None
     model: str | None
@@ -329,7 +329,7 @@ class Listings:
         return [(name, host) for host, name in self._exact.items() if "*" in host]
 
     def names(self) -> list[str]:
-        """Return all providers, those that publish nothing among them, sorted."""
+        """Return all providers, including those without a listing, sorted."""
         return sorted(self._rows)
 
     def row(self, provider: str) -> ListedProvider | None:
@@ -337,12 +337,12 @@ class Listings:
         return self._rows.get(provider)
 
     def provider_for(self, base_url: str) -> str | None:
-        """Return whose host this is, None when it is nobody's known."""
+        """Return the provider of a host, or None for an unknown host."""
         return self._whose(base_url)
 
     @cached_property
     def _whose(self) -> Callable[[str], str | None]:
-        """Tell whose host a base URL names; each is asked about several times a request."""
+        """Return a cached function that finds a base URL's provider, as requests call it often."""
 
         @lru_cache(maxsize=1_000)
         def whose(base_url: str) -> str | None:
@@ -359,7 +359,7 @@ class Listings:
         return self.provider_for(base_url) is not None
 
     def publishes(self, provider: str) -> bool:
-        """Tell whether there is a listing to ask."""
+        """Tell whether a provider has a listing."""
         row = self._rows.get(provider)
         return row is not None and bool(row.sources)
 
@@ -376,9 +376,9 @@ class Listings:
         api_key: str | None,
         now: float,
     ) -> Asking:
-        """Ask a provider's listing, and for `model` by itself where a row says so; never raises.
+        """Ask a provider's listing, and for `model` by itself if a row says so; never raises.
 
-        What comes back serves every model that is listed: keep it, and ask `wants` for the next.
+        The result serves every listed model: keep it, and call `wants` for the next model.
         """
         call = _Call(base_url, model, api_key, now)
         return (yield from self._walk(provider, call, ("always", "named", "absent")))
@@ -386,7 +386,7 @@ class Listings:
     def ask_alone(
         self, provider: str, base_url: str | None, model: str, api_key: str | None, now: float
     ) -> Asking:
-        """Ask for one model that a listing already at hand lacks or says too little about."""
+        """Ask for one model that a known listing lacks or describes too little."""
         call = _Call(base_url, model, api_key, now)
         return (yield from self._walk(provider, call, ("named", "absent")))
 
@@ -420,7 +420,7 @@ class Listings:
 
 
 def _read(row: ListedProvider, source: ListingSource, provider: str, call: _Call) -> Asking:
-    """Ask one source to its last page; what was read before a page failed is kept."""
+    """Read one source to its last page; pages read before a failure are kept."""
     url = row.url(source, call.base_url, call.model)
     where = mask_url(url).partition("?")[0]
     if not url:
@@ -468,7 +468,7 @@ def _file_claims(
     where: str,
     call: _Call,
 ) -> dict[str, tuple[Claim, ...]]:
-    """Return the claims by id. Several entries of one id are routes to one model."""
+    """Return the claims by id. Several entries with one id are routes to one model."""
     held: dict[str, list[Mapping[str, Any]]] = {}
     for card in cards:
         bearers = list(source.bearers(card))
@@ -487,7 +487,7 @@ def _trouble(row: ListedProvider, call: _Call, complaint: str) -> dict[str, str]
 
 
 def _complaint(row: ListedProvider, source: ListingSource, where: str, answer: HttpResponse) -> str:
-    """Say why an answer is none; that one model is not there is for `Listed.about` to say."""
+    """Return the fault of a response; `Listed.about` reports a single missing model."""
     if answer.fault:
         return f"{where} gave no answer ({answer.fault})"
     if answer.status == HTTP_NOT_FOUND and source.single:
@@ -501,7 +501,7 @@ def _complaint(row: ListedProvider, source: ListingSource, where: str, answer: H
 
 
 def _at(value: Any, path: str) -> Any:
-    """Follow a path of names, `a.b[k=v].c`; None where it leads nowhere."""
+    """Follow a path of names, `a.b[k=v].c`; return None if it leads nowhere."""
     for name, key, wanted in _STEP.findall(path):
         value = value.get(name) if isinstance(value, Mapping) else None
         if key:

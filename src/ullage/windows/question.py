@@ -1,6 +1,6 @@
-"""Whose window is asked for: model, endpoint, credential, and the operator's own word.
+"""The question for a window: model, endpoint, credential, and the operator's override.
 
-A value that names a question, and the key its answers are kept under. It asks nobody.
+It is a value with the keys under which its answers are kept. It asks nobody.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from ullage.core.tokens.window import Window
 from ullage.windows.probes import root
 
 BY: Final = " by "
-"""Stands between a key and the party that something was learned from."""
+"""Separates a key from the party that the lesson came from."""
 
 CREDENTIAL: Final = "#"
-"""Stands between an endpoint and the hash of a credential."""
+"""Separates an endpoint from the hash of a credential."""
 
 MARK: Final = "[1m]"
 WIDE: Final = 1_000_000
-"""The window of a model's name that ends in the mark: Claude Code names models so."""
+"""The window of a model whose name ends in the mark, as Claude Code writes it."""
 
 MARKED: Final = f"{MARK} in the model's name"
 
 
 @dataclass(frozen=True)
 class Question:
-    """Whose window is asked for. `override` is the operator's own number of tokens.
+    """The model and server to find the window of. `override` is the operator's number of tokens.
 
-    `provider` names whose listing and rows are meant where the base URL does not tell. `party` is
-    who of several asks with the same credential: what is learned from one holds for that one until
-    another says the same. `said_by` tells people who gave the override. Raises ConfigurationError
-    for an impossible override or base URL.
+    `provider` names the listing and rows to use if the base URL does not tell. `party`
+    distinguishes clients with the same credential: lessons from one party apply to it alone until
+    another confirms them. `said_by` names the source of the override for people. Raises
+    ConfigurationError for an impossible override or base URL.
     """
 
     model: str | None = None
@@ -67,29 +67,29 @@ class Question:
 
     @property
     def asks_nobody(self) -> bool:
-        """Whether a model is named alone: no server, no provider, no credential."""
+        """Tell whether it names only a model: no server, no provider, no credential."""
         return self.base_url is None and self.provider is None and self.api_key is None
 
     @cached_property
     def scope(self) -> str:
-        """Name endpoint and credential (hashed), so that tenants never share what is learned."""
+        """Name endpoint and credential (hashed), so that tenants never share lessons."""
         return f"{self._endpoint}{mark_credential(self.api_key)}"
 
     @cached_property
     def claim(self) -> Claim | None:
-        """The operator's own word as a claim, None where it is not given."""
+        """The operator's override as a claim, or None."""
         if self.override is None:
             return None
         return Claim("total", self.override, "override", self.said_by)
 
     @property
     def tenant(self) -> str:
-        """Name the scope and who asks: what is stored of conversations is kept under it."""
+        """Name the scope and the party: the key for stored conversations."""
         return f"{self.scope}{BY}{self.party}" if self.party else self.scope
 
     @property
     def place(self) -> str:
-        """Name endpoint and model, whoever asks."""
+        """Name endpoint and model, for all parties."""
         return f"{self._endpoint}|{self.model or ''}"
 
     @property
@@ -98,34 +98,34 @@ class Question:
 
     @cached_property
     def key(self) -> str:
-        """Name scope and model: what answers about one model are kept under."""
+        """Name scope and model: the key for answers about one model."""
         return f"{self.scope}|{self.model or ''}"
 
     @cached_property
     def own_key(self) -> str:
-        """Name the key and who asks: what is learned from one party is kept under it."""
+        """Name the key and the party: the key for lessons from one party."""
         return f"{self.key}{BY}{self.party}" if self.party else self.key
 
 
 def mark_credential(api_key: str | None) -> str:
-    """Return what stands in every scope of a credential: a hash of it."""
+    """Return the part of every scope that identifies a credential: its hash."""
     return f"{CREDENTIAL}{_hash_secret(api_key or '')}"
 
 
 def mark_client(name: str) -> str:
-    """Return what stands in every tenant's scope of a client that has a token of this name."""
+    """Return the part of a tenant's scope that identifies a client with this token name."""
     return f"{BY}{make_party(name)}"
 
 
 def strip_mark(model: str | None) -> str | None:
-    """Return the name under which a model is served: without the mark of a wide window."""
+    """Return a model's name on its server: without the mark of a wide window."""
     return model.removesuffix(MARK) if isinstance(model, str) else model
 
 
 def ask_marked(question: Question) -> Question:
-    """Return a question whose model's name may say how wide its window is.
+    """Return a question whose override comes from the mark in the model's name, if any.
 
-    An override says more than the name.
+    A given override takes precedence over the name.
     """
     bare = strip_mark(question.model)
     if bare == question.model:
@@ -136,7 +136,7 @@ def ask_marked(question: Question) -> Question:
 
 
 def make_party(client: str | None, other: str | None = None) -> str:
-    """Return whom something is learned from: the client's token, and a second credential."""
+    """Return the party of a client's token and an optional second credential."""
     found = _hash_secret(client or "")
     return f"{found}.{_hash_secret(other)}" if other is not None else found
 
@@ -146,7 +146,7 @@ def _hash_secret(text: str) -> str:
 
 
 def read_window(window: Window | int | None) -> Window | None:
-    """Return a window as a caller gave it; raises ConfigurationError for a senseless number."""
+    """Return a caller's window as `Window`; raises ConfigurationError for an invalid number."""
     if window is None or isinstance(window, Window):
         return window
     tokens = Question(override=window).override
@@ -154,7 +154,7 @@ def read_window(window: Window | int | None) -> Window | None:
 
 
 def _web(url: object) -> bool:
-    """Tell whether this is an http or https URL with a host and a lawful port."""
+    """Tell whether this is an http or https URL with a host and a valid port."""
     if not isinstance(url, str):
         return False
     try:

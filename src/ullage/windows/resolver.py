@@ -1,7 +1,7 @@
-"""Gather claims about a window and resolve them: override, learned, probe or listing, table.
+"""Collects claims about a window and resolves them: override, learned, probe or listing, table.
 
-Answers are kept for an hour, absence for five minutes; concurrent questions about one server or
-provider share one request. Resolution never fails: what cannot be learned is no claim and one
+Answers are kept for an hour, failures for five minutes. Concurrent questions about one server or
+provider share one request. Resolution never fails: a missing answer makes no claim, and one
 warning. It knows no conversation.
 """
 
@@ -42,22 +42,23 @@ POSITIVE_S: Final = 3600.0
 NEGATIVE_S: Final = 300.0
 
 AWAY_S: Final = 30.0
-"""Seconds after which a server is asked again that told a window before and then gave no answer."""
+"""Seconds after which a server is asked again that reported a window before and then did not
+answer."""
 
 ASKING_S: Final = 10.0
-"""Seconds that all questions to one server may take. Half of what the proxy's guard waits for: so a
-server that swallows them is remembered as such before somebody stops waiting."""
+"""Seconds that all requests to one server may take: half of the time that the proxy's guard waits.
+So an unresponsive server is recorded before the caller stops waiting."""
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 Row = tuple[tuple["Claim", ...], tuple["Price", ...]]
-"""What the table says of a model: its window, and its prices."""
+"""The table's data on a model: its window, and its prices."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResolverOptions:
-    """What the operator set; see `config.settings`. `folder` is where lessons are kept, if any."""
+    """The operator's settings; see `config.settings`. `folder` is the place for lessons, if any."""
 
     context_windows: Mapping[str, int] = field(default_factory=dict)
     base_models: Mapping[str, str] = field(default_factory=dict)
@@ -72,11 +73,11 @@ LOCAL: Final = frozenset(
         *("lmstudio", "lm-studio", "koboldcpp", "vllm", "sglang", "tgi", "tabbyapi", "mlx"),
     }
 )
-"""Kinds of servers that people run themselves: a hint, and no provider with a listing or rows."""
+"""Names of self-hosted servers: a hint, not a provider with a listing or rows."""
 
 
 class Resolver:
-    """Resolve windows. Safe to share between threads; `now` returns seconds since the epoch."""
+    """Resolves windows. Safe to share between threads; `now` returns seconds since the epoch."""
 
     def __init__(
         self, transport: Transport, now: Callable[[], float], options: ResolverOptions | None = None
@@ -95,7 +96,7 @@ class Resolver:
 
     @cached_property
     def table(self) -> WindowTable:
-        """The bundled table, or the newer one that the user fetched; loaded on first use."""
+        """The bundled table, or a newer one that the user fetched; loaded on first use."""
         from ullage.windows.table import WindowTable
 
         return WindowTable(self._options.folder)
@@ -145,7 +146,7 @@ class Resolver:
         return read
 
     def is_hosted(self, question: Question) -> bool:
-        """Tell whether a model id means the published model: at a known provider, or no server."""
+        """Tell whether a model id names the published model: known provider, or no server."""
         url = question.base_url
         known = self._hosted.get(url)
         if known is None:
@@ -154,7 +155,7 @@ class Resolver:
         return known
 
     def is_probed(self, question: Question) -> bool:
-        """Tell whether the server is asked: by host, not by dialect, and not for an override."""
+        """Tell whether to probe the server: decided by host, not dialect; not with an override."""
         return (
             not self._options.offline
             and self._override(question) is None
@@ -163,15 +164,15 @@ class Resolver:
         )
 
     def server(self, question: Question) -> str | None:
-        """Return who serves, as its last answer showed, or None where nobody was recognised."""
+        """Return the recognised server, as of its last answer, or None."""
         found = self._found.peek(question.key)
         return found.server or None if found is not None else None
 
     def wants_turns(self, question: Question) -> bool:
         """Tell whether the server's chat template refuses two messages of one role in a row.
 
-        By the template, where the server shows it; else by the family of the model's name, where
-        somebody serves open weights. A known provider puts messages in order itself.
+        The template decides if the server shows it. Else the family of the model's name decides, if
+        the server is not a known provider's. A known provider reorders messages itself.
         """
         if question.base_url is None or self.is_hosted(question):
             return False
@@ -181,10 +182,10 @@ class Resolver:
         return find_family(question.model).alternates
 
     def counts_at(self, question: Question) -> tuple[str, str] | None:
-        """Return which server counts requests, and its root URL; None where none is known to.
+        """Return the server that counts requests, and its root URL, or None if unknown.
 
-        Offline none is asked. A hosted provider is known by its host, a server once it was
-        recognised.
+        Returns None if offline. A hosted provider is known by its host, any other server once it
+        was recognised.
         """
         if question.base_url is None or self._options.offline:
             return None
@@ -197,10 +198,10 @@ class Resolver:
     # --- learning ---------------------------------------------------------------------------------
 
     def record(self, question: Question, claim: Claim) -> None:
-        """Enter what an event said of a window; after a refusal or a cut ask the server again.
+        """Add an event about a window; after a refusal or a cut, ask the server again next time.
 
-        An error that names no limit, from a server whose slots may share one pool, says only
-        that the pool was full: then each slot gets its share of it for a while.
+        If a server's slots may share one pool, an error without a limit only shows that the pool
+        was full: then each slot gets its share of the pool for a while.
         """
         if claim.source == "answer":
             self.ledger.record(question, claim)
@@ -208,44 +209,45 @@ class Resolver:
         found = self._found.peek(question.key) or Found()
         pools = [c.tokens for c in found.claims if c.kind == "allocated"]
         if claim.note == UNNAMED and found.slots > 1 and pools:
-            # What was found stays: those who fail beside this one must know of the slots too.
+            # The result stays: other requests that fail at the same time need the number of slots,
+            # too.
             self.ledger.share(question, min(pools), found.slots)
             return
         self.ledger.record(question, claim)
         self._found.drop(question.key)
 
     def take_in(self, question: Question, claims: Sequence[Claim]) -> None:
-        """Take in events that a conversation remembers, each as of its own time."""
+        """Add the events that a conversation remembers, each at its own time."""
         if claims and self.ledger.take_in(question, claims):
             self._found.drop(question.key)
 
     def doubt(self, base_url: str = "") -> None:
-        """Ask a server again, since it may come back with another window; without one, all.
+        """Ask a server again, since its window may have changed; without a URL, ask all.
 
-        One that gave no answer when it was asked last is asked again in its time.
+        A server that gave no answer the last time is asked again after its usual pause.
         """
         begins = f"{root(base_url)}{CREDENTIAL}" if base_url else ""
         self._found.expire(begins, lambda found: not (base_url and found.is_silent))
 
     def hear(self, key: str, claims: Sequence[Claim]) -> None:
-        """Take in events that another process told of a model, by the key of whom it learned from.
+        """Add events about a model from another process, under the key of their source.
 
-        What news there is of a window has its server asked again.
+        If they are new, the server is asked again.
         """
         if self.ledger.hear(key, claims):
             self._found.drop(key.partition(BY)[0])
 
     def forget_key(self, key: str, until: float) -> None:
-        """Drop what was learned of a model at its endpoint up to a time, by its key."""
+        """Forget the lessons about a model at its endpoint up to a time, by its key."""
         self.ledger.forget_key(key, until)
         self._found.drop(key)
 
     def start_trial(self, question: Question) -> bool:
-        """Tell whether a request over a learned bound may be tried, and remember that one is."""
+        """Tell whether a request over a learned bound may be tried now, and note the trial."""
         return self.ledger.start_trial(question)
 
     def forget(self, question: Question | None = None) -> None:
-        """Drop what is kept and learned about one question, or about everything."""
+        """Forget answers and lessons about one question, or all."""
         self.ledger.forget(question)
         if question is None:
             self._found.clear()
@@ -259,9 +261,9 @@ class Resolver:
             self._listed.drop(key)
 
     def models(self, question: Question) -> list[tuple[str, Window]]:
-        """Return what a provider's listing has, each with its window; else the table's models.
+        """Return the models of a provider's listing with their windows, or else the table's.
 
-        A server that is no known provider's is asked for its list, which may name no windows.
+        An unknown server is asked for its list, which may have no windows.
         """
         for key, asking in self._lists(question):
             self._listed.get(key, self._read(asking))
@@ -291,7 +293,7 @@ class Resolver:
         return Listed("", claims, complaint, base_url)
 
     def _is_strange(self, question: Question) -> bool:
-        """Tell whether a base URL is given that is no known provider's, and no provider."""
+        """Tell whether there is a base URL of no known provider, and no provider is named."""
         return question.base_url is not None and self._provider(question) is None
 
     def _all(self, question: Question) -> list[tuple[str, Window]]:
@@ -313,7 +315,7 @@ class Resolver:
         claims, complaint = self._collect_claims(question)
         window = self._settle(question, claims)
         for warning in window.warnings:
-            # Once, not with every request of a conversation.
+            # Once, not for every request of a conversation.
             if self._capped.get(question.key) != warning:
                 _note_said(self._capped, question.key, warning)
                 log.warning("%s", warning)
@@ -322,9 +324,9 @@ class Resolver:
         return replace(window, warnings=(*window.warnings, *more)) if more else window
 
     def _settle(self, question: Question, claims: list[Claim]) -> Window:
-        """Return what claims come to: what they came to last, where they are the same.
+        """Return the window for claims; reuse the last result if the claims are the same.
 
-        What was learned from refusals and cuts passes with time: it is weighed each time.
+        Lessons from refusals and cuts lose weight with time, so they are weighed each time.
         """
         known = self._settled.get(question.key)
         if known is not None and known[0] == claims:
@@ -335,7 +337,7 @@ class Resolver:
         return window
 
     def _collect_claims(self, question: Question) -> tuple[list[Claim], str]:
-        """Return every claim about a question, and what is to be complained of."""
+        """Return every claim about a question, and the complaint about missing answers."""
         override = self._override(question)
         claims = [] if override is None else [override]
         claims += self.ledger.claims(question)
@@ -350,7 +352,7 @@ class Resolver:
         return claims, complaint or (said if not rows else "")
 
     def _neighbour(self, question: Question) -> str:
-        """Say that the table has a row for a model of this name at another host, "" for none."""
+        """Say that the table has a row for a model of this name at another host, or return ""."""
         if (
             question.model is None
             or question.base_url is None
@@ -366,7 +368,7 @@ class Resolver:
         )
 
     def _override(self, question: Question) -> Claim | None:
-        """Return the operator's word: that of the question, else that of the settings."""
+        """Return the operator's override: the question's, or else the settings'."""
         if question.override is not None:
             return question.claim
         model = question.model or ""
@@ -378,7 +380,7 @@ class Resolver:
         return self._look_up(question)[0]
 
     def _look_up(self, question: Question) -> Row:
-        """Return what the table says of a model, which is looked up once."""
+        """Return the table's data on a model; each model is looked up once."""
         about = question.model, question.base_url, question.provider
         known = self._tabled.get(about)
         if known is None:
@@ -393,27 +395,27 @@ class Resolver:
         return known
 
     def prices(self, question: Question) -> tuple[Price, ...]:
-        """Return the prices of a model in the table, dearer tiers for long prompts among them.
+        """Return a model's prices in the table, including higher tiers for long prompts.
 
-        Empty where none are known. A server that is no known provider's has no price.
+        Empty if unknown. A server of no known provider has no prices.
         """
         return self._look_up(question)[1]
 
     def recall(self, question: Question) -> Window:
-        """Return the window by what was heard so far and the table; asks nobody."""
+        """Return the window from known answers and the table, without asking."""
         return self._resolve(question)
 
     def resolve_from_table(self, question: Question) -> Window:
-        """Return the window by the operator's settings and the table alone; asks nobody."""
+        """Return the window from the operator's settings and the table, without asking."""
         override = self._override(question)
         said = [] if override is None else [override]
         return resolve([*said, *self._rows(question)], model=question.model)
 
     def _find_row_key(self, question: Question) -> tuple[str, str | None, str | None] | None:
-        """Return model, provider and base model to look up in the table, None for no row of it.
+        """Return model, provider and base model for the table, or None if it has no row.
 
-        A row belongs to who serves the model. At a base URL that is no known provider's the table
-        holds nothing, whatever the name: only the operator's word on the provider leads to a row.
+        A row belongs to the provider that serves the model. For an unknown server, no name leads to
+        a row, unless the operator's settings name the provider.
         """
         model = question.model
         if model is None:
@@ -423,7 +425,7 @@ class Resolver:
         if self._is_strange(question):
             return self._find_named_row(model, base_model)
         if provider is not None and self.table.provider(provider) is None:
-            return None  # another provider's row would be a neighbour's number
+            return None  # another provider's row would have a different number
         return model, provider, base_model
 
     def _find_named_row(self, model: str, base_model: str | None) -> tuple[str, str, str] | None:
@@ -450,7 +452,7 @@ class Resolver:
     ) -> Generator[
         tuple[str, Callable[[], Generator[HttpRequest, HttpResponse, Listed]]], None, None
     ]:
-        """Yield key and reader of each listing that is to be asked: the whole, then one model."""
+        """Yield key and reader of each listing to ask: the whole listing, then one model."""
         provider, model = self._provider(question), question.model
         if provider is None or self._options.offline or self._override(question) is not None:
             return
@@ -473,16 +475,16 @@ class Resolver:
         return whole, f"{whole}|{question.model}"
 
     def _recall_listing(self, question: Question) -> tuple[Claim, ...] | None:
-        """Return what the provider's listing said, where an earlier process asked it."""
+        """Return the claims of the provider's listing that an earlier process stored."""
         whole, _ = self._listing_keys(question)
         if self._listed.peek(whole) is not None:
             return None
         return self.ledger.recall(f"listing|{question.key}")
 
     def _listed_claims(self, question: Question) -> tuple[tuple[Claim, ...], str]:
-        """Return what listings say of the model, and what is to be complained of."""
+        """Return the listings' claims about the model, and the complaint."""
         if self._provider(question) is None:
-            return (), ""  # nobody's listing was asked
+            return (), ""  # no listing was asked
         recalled = self._recall_listing(question)
         if recalled is not None:
             return recalled, ""
@@ -502,14 +504,14 @@ class Resolver:
         return probes.probe(base_url, question.model, question.api_key, self._now(), known)
 
     def _land_found(self, question: Question, found: Found) -> Landed[Found]:
-        # What passes is asked again each time, but said once.
+        # A passing complaint is checked again each time, but logged once.
         if found.complaint and not (found.passing and self._said.get(question.key)):
             log.warning("%s", found.complaint)
         _note_said(self._said, question.key, found.complaint)
         lasts = 0.0 if found.passing else POSITIVE_S if found.claims else NEGATIVE_S
         before = self._found.peek(question.key)
         if found.is_silent and before is not None and before.claims:
-            # It told a window before: that one holds until it answers again.
+            # It reported a window before: that window holds until it answers again.
             found = replace(before, complaint=found.complaint, is_silent=True)
             lasts = AWAY_S
         return Landed(found, self._now() + lasts)
@@ -550,19 +552,19 @@ class Resolver:
 
 
 def _make_silence() -> HttpResponse:
-    """Return what stands for an answer that did not come in time."""
+    """Return the response that represents a missing answer."""
     from ullage.transport import HttpResponse
 
     return HttpResponse(0, fault=f"no answer in {ASKING_S:g} s")
 
 
 def _make_catalogue_key(question: Question) -> str:
-    """Return the key of a server's own list, which says nothing of windows to `window`."""
+    """Return the key of a server's own list, which `window` does not use."""
     return f"catalogue|{question.scope}"
 
 
 def _note_said(told: dict[Key, Value], key: Key, value: Value) -> None:
-    """Remember something of a question, so that it is said or found once; beyond a number, anew."""
+    """Note a value, so that it is logged or found only once; clears the notes when full."""
     if len(told) >= MOST:
         told.clear()
     told[key] = value

@@ -1,7 +1,7 @@
 """The form of a table of model ids: one compressed text, searched as text.
 
-Nothing is parsed but the row asked for. It knows how a table is written, what makes one whole and
-where one raises a bound; not where tables lie, nor under which ids a model may stand.
+Only the requested row is parsed. It knows how a table is written, when one is whole and where one
+raises a bound. It does not know the places of tables, nor the ids of a model.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from ullage.windows.aliases import PROVIDERS, VENDORS, Name
 
 SCHEMA: Final = 1
 _GZIP: Final = 31
-"""What zlib calls the form of gzip, which ends with a checksum."""
+"""zlib's value for the gzip format, which ends with a checksum."""
 
 MOST_BYTES: Final = 2 * 1024 * 1024
 MOST_TEXT: Final = 16 * 1024 * 1024
 MOST_ROWS: Final = 100_000
 LARGEST: Final = 20_000_000
-"""Above any window ever served, in tokens."""
+"""Larger than any window ever served, in tokens."""
 
 KINDS: Final[Mapping[str, Kind]] = MappingProxyType({"t": "total", "i": "input", "o": "output"})
 
@@ -38,12 +38,12 @@ _SNAPSHOT: Final = re.compile(r"20\d\d-\d\d-\d\d")
 
 
 BROKEN: Final = (ValueError, KeyError, TypeError)
-"""What reading a badly written row raises."""
+"""The errors that a badly written row raises."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A claim that lost to a smaller one, and the data package that makes it."""
+    """A claim that lost to a smaller one, and the data package that made it."""
 
     kind: Kind
     tokens: int
@@ -52,10 +52,10 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What the table says of one id at one provider; limits in tokens, None where unsaid.
+    """The table's data on one id at one provider; limits in tokens, None if unknown.
 
-    `lineages` are the data packages that list the id; `rule` is the reason, in words, where the
-    bound is held down (or fixed) by hand.
+    `lineages` are the data packages that list the id. `rule` is the reason, in words, if the bound
+    was lowered or fixed by hand.
     """
 
     provider: str
@@ -75,18 +75,18 @@ class Row:
 
     @property
     def limits(self) -> Mapping[Kind, int]:
-        """The limits that are known, by kind."""
+        """The known limits, by kind."""
         known = zip(KINDS.values(), (self.total, self.input, self.output), strict=True)
         return {kind: tokens for kind, tokens in known if tokens is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """One table: what its head says, and its rows as text by provider.
+    """One table: its head, and its rows as text by provider.
 
     A table's text is the head (one line of JSON), then for each provider a line `[name]` and its
-    rows, sorted, their fields separated by tabs and cut off after the last one that says
-    something. `sections` keep a line feed before every row and after the last.
+    sorted rows. The fields of a row are separated by tabs; trailing empty fields are omitted.
+    `sections` keep a line feed before every row and after the last.
     """
 
     snapshot: str
@@ -101,7 +101,7 @@ class Book:
 
     @classmethod
     def read(cls, data: bytes) -> Book:
-        """Read a table; raises ValueError where its sum, its head or its sections are not whole."""
+        """Read a table; raises ValueError if its checksum, head or sections are damaged."""
         first, *parts = _plain(data).split("\n[")
         head: Any = json.loads(first)
         if not isinstance(head, dict) or head.get("schema") != SCHEMA:
@@ -123,7 +123,7 @@ class Book:
         return sorted(self.sections)
 
     def lines(self, provider: str) -> list[str]:
-        """Return a provider's rows as they are written."""
+        """Return a provider's rows as text."""
         return self.sections.get(provider, "\n")[1:].splitlines()
 
     def ids(self, provider: str) -> list[str]:
@@ -137,7 +137,7 @@ class Book:
                 yield self.parse_row(provider, line)
 
     def row(self, name: Name) -> Row | None:
-        """Return the row of exactly this id; without a provider, the first maker's that has it."""
+        """Return the row of exactly this id; without a provider, of the first maker that has it."""
         if not _ID.fullmatch(name.model):
             return None
         sought = f"\n{name.model}\t"
@@ -149,7 +149,7 @@ class Book:
         return None
 
     def parse_row(self, provider: str, line: str) -> Row:
-        """Read one written row; raises one of BROKEN where it is not written so."""
+        """Read one row; raises one of BROKEN if it is malformed."""
         fields = line.split("\t")
         model, total, input_, output, lineages, losses, rule, prices = (*fields, *[""] * 8)[:8]
         return Row(
@@ -179,7 +179,7 @@ def _words(head: Mapping[str, Any], key: str) -> Mapping[str, str]:
 
 
 def _plain(data: bytes) -> str:
-    """Decompress up to a limit and check the sum."""
+    """Decompress up to a limit and check the checksum."""
     if len(data) > MOST_BYTES:
         raise ValueError(f"{len(data):,} bytes are too many for a table")
     unzip = zlib.decompressobj(wbits=_GZIP)
@@ -193,7 +193,7 @@ def _plain(data: bytes) -> str:
 
 
 def pack(text: bytes) -> bytes:
-    """Compress a table, the same text to the same bytes."""
+    """Compress a table; the same text gives the same bytes."""
     squeeze = zlib.compressobj(9, wbits=_GZIP)
     return squeeze.compress(text) + squeeze.flush()
 
@@ -205,7 +205,7 @@ def _price(text: str) -> Price:
 
 
 def whole(book: Book) -> int:
-    """Check every row; return their number. Raises ValueError naming the first that is wrong."""
+    """Check every row; return their number. Raises ValueError that names the first faulty one."""
     number = 0
     for provider in book.providers():
         before = ""
@@ -227,7 +227,7 @@ def whole(book: Book) -> int:
 
 
 def _fault(row: Row) -> str:
-    """Return what is wrong with a row, "" where nothing is."""
+    """Return the fault of a row, or ""."""
     if not _ID.fullmatch(row.model):
         return "no lawful id"
     if row.bound is None:

@@ -1,8 +1,7 @@
-"""The bundled table: exact model ids with their conservative bounds and who disagreed.
+"""The bundled table: exact model ids, their conservative bounds and the claims that disagreed.
 
-It is read on first use. A table that the user fetched holds instead when it is newer and whole.
-It asks nobody; how a table is written is `rows`' to know, under which ids a model may stand is
-`aliases`'.
+It is read on first use. A table that the user fetched takes precedence if it is newer and whole. It
+asks nobody. `rows` knows the form of a table, `aliases` the ids of a model.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ from ullage.windows.rows import BROKEN, Book, Row, pack, whole
 log = logging.getLogger("ullage.windows")
 
 FILE: Final = "table.gz"
-"""Name of the bundled table here, and of a refreshed one in the user's cache folder."""
+"""Name of the bundled table in this folder, and of a refreshed one in the user's cache folder."""
 
 MOST_KNOWN: Final = 1_000
 LONGEST: Final = 200
-"""Questions whose answer is kept, since each request asks anew; characters of a model in one."""
+"""Limits of the cache of answers: entries, and characters of a model's name."""
 
 _IGNORED: Final = "%s is ignored (%s); the bundled table holds"
 
 ALIKE: Final = 0.75
-"""How alike an id must be to be suggested: names of one's own models are like many."""
+"""Similarity that a suggested id needs; names of private models resemble many."""
 
 DAY_S: Final = 24 * 3600.0
 
@@ -58,7 +57,7 @@ class WindowTable:
 
     @cached_property
     def book(self) -> Book:
-        """The table that holds: the bundled one, or a newer one that the user fetched."""
+        """The table in use: the bundled one, or a newer one that the user fetched."""
         bundled = _load_bundled()
         path = (self._cache or folder()) / FILE
         try:
@@ -75,16 +74,16 @@ class WindowTable:
 
     @property
     def snapshot(self) -> str:
-        """The day on which the table's sources were taken, as YYYY-MM-DD."""
+        """The date of the table's sources, as YYYY-MM-DD."""
         return self.book.snapshot
 
     def row(
         self, model: str, provider: str | None = None, *, base_model: str | None = None
     ) -> Row | None:
-        """Return the row of a model, None without one; see `aliases.readings`.
+        """Return the row of a model, or None without one; see `aliases.readings`.
 
-        `base_model` is the operator's word on the model behind a deployment, and takes the place
-        of its name. Where every name is a deployment's (Azure), nothing else leads to a row.
+        `base_model` is the operator's name for the model of a deployment, and replaces the
+        deployment's name. Where every name is a deployment's (Azure), nothing else leads to a row.
         """
         if base_model is not None and provider is not None:
             names = aliases.behind(base_model, provider)
@@ -93,16 +92,16 @@ class WindowTable:
         try:
             return _first(self.book, names)
         except BROKEN as error:
-            # Only a fetched table whose sum was made to fit: `Refresh` lets no broken row in.
+            # Only a fetched table with a forged checksum: `Refresh` rejects broken rows.
             log.warning(_IGNORED, (self._cache or folder()) / FILE, error)
             self.book, self._origin = _load_bundled(), "bundled"
             self._known.clear()
             return _first(self.book, names)
 
     def suggest(self, model: str) -> str:
-        """Return `did you mean 'x'?` for the id that is most like `model`, "" where none is.
+        """Return `did you mean 'x'?` for the id most similar to `model`, or "".
 
-        A model that has a row is not proposed for itself.
+        A model with a row is not suggested for itself.
         """
         near = find(model, (row.model for row in self.book.rows()), cutoff=ALIKE)
         return "" if near in (None, model) else f"did you mean {near!r}?"
@@ -110,10 +109,10 @@ class WindowTable:
     def claims(
         self, model: str, provider: str | None = None, *, base_model: str | None = None
     ) -> tuple[Claim, ...]:
-        """Return the claims of a model's row, those that lost after those that hold.
+        """Return the claims of a model's row: first those that hold, then those that lost.
 
-        None without a row. Arguments are those of `row`; claims that lost are never below the
-        bound, so that the smallest of all claims is the bound.
+        Empty without a row. The arguments are those of `row`. Claims that lost are never below the
+        bound, so the smallest of all claims is the bound.
         """
         asked = (model, provider, base_model)
         known = self._known.get(asked)
@@ -140,10 +139,10 @@ class WindowTable:
         return (*held, *lost)
 
     def ids(self, provider: str | None = None) -> list[str]:
-        """Return the ids of one provider, or all that lead to a row by themselves, sorted.
+        """Return the ids of one provider, or all ids that lead to a row by themselves, sorted.
 
-        In the list of all, the makers' ids are bare and the others' have the provider before a
-        slash; models behind deployments are left out.
+        In the list of all, the makers' ids are bare, and the other ids begin with the provider and
+        a slash. Models of deployments are left out.
         """
         if provider is not None:
             known = aliases.canonical(provider)
@@ -162,7 +161,7 @@ class WindowTable:
         return self.book.providers()
 
     def provider(self, name: str) -> str | None:
-        """Return the table's name for a provider, None for one without rows."""
+        """Return the table's name for a provider, or None if it has no rows."""
         known = aliases.canonical(name)
         return known if known in self.providers() else None
 
@@ -176,13 +175,13 @@ def _first(book: Book, names: Iterable[Name]) -> Row | None:
 
 
 def _trust(row: Row) -> float:
-    """Return a confidence: more for each lineage, less where they disagree, 0.5 to 0.8."""
+    """Return a confidence from 0.5 to 0.8: more per lineage, less if they disagree."""
     disputed = any(loss.kind != "output" for loss in row.losses)
     return round(min(0.5 + 0.1 * len(row.lineages), 0.8) - 0.1 * disputed, 1)
 
 
 def _note(row: Row) -> str:
-    """Say who lists the model, and why its bound is held by hand if it is."""
+    """Name the lineages that list the model, and the reason if its bound was set by hand."""
     said = ", ".join(row.lineages) or "by hand"
     at = f"{row.model} at {row.provider}: {said}"
     return f"{at}; {row.rule}" if row.rule else at
@@ -190,7 +189,7 @@ def _note(row: Row) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """What a fetched table would change: rows, and the bounds that it would raise.
+    """The effect of a fetched table: its rows, and the bounds that it would raise.
 
     `raises` holds (provider and id, bound now, bound then) in tokens, sorted.
     """
@@ -201,15 +200,15 @@ class TableChange:
 
 
 class Refresh:
-    """A fetched table, compressed or as text; checked, and not yet installed.
+    """A fetched table, compressed or as text; checked, but not installed yet.
 
-    `origin` names it in messages; `now` is in seconds since the epoch. Raises ConfigurationError
-    when it is no whole table, or says that it is from the future.
+    `origin` names it in messages; `now` is in seconds since the epoch. Raises ConfigurationError if
+    it is not a whole table, or if its date is in the future.
     """
 
     def __init__(self, data: bytes, origin: str, now: float, cache: Path | None = None) -> None:
         self._path = (cache or folder()) / FILE
-        # A web server may have sent the text, a file is mostly as `make table` left it.
+        # A web server may have sent the text; a file usually is as `make table` wrote it.
         self._data = pack(data) if data.startswith(b"{") else data
         try:
             self._book = Book.read(self._data)
@@ -222,10 +221,10 @@ class Refresh:
             )
 
     def change(self, table: WindowTable) -> TableChange:
-        """Compare with the table that holds now."""
+        """Compare it with the current table."""
         raised = []
         for row in table.book.rows():
-            # Through the aliases, since a dated row may be gone while the undated one is larger.
+            # Uses the aliases, since a dated row may be gone while the undated one is larger.
             then = _first(self._book, aliases.behind(row.model, row.provider))
             now, later = row.bound or 0, then.bound or 0 if then is not None else 0
             if later > now:
@@ -233,9 +232,9 @@ class Refresh:
         return TableChange(self._book.snapshot, self._rows, tuple(raised))
 
     def install(self) -> Path:
-        """Put the table into the user's cache folder, whole or not at all; return its path.
+        """Write the table into the user's cache folder, whole or not at all; return its path.
 
-        Raises StoreError where it cannot be written.
+        Raises StoreError if it cannot be written.
         """
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)

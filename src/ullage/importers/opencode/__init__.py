@@ -1,4 +1,4 @@
-"""Sessions of opencode: where they lie, and what they say.
+"""Sessions of opencode: their places and their contents.
 
 Sources: sessions recorded with opencode 1.1.65 (files), 1.2.4 and 1.18.33 (SQLite), each with the
 requests that it sent (tests/recordings/opencode); anomalyco/opencode

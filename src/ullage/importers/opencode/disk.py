@@ -1,13 +1,13 @@
-"""Where opencode keeps its sessions: a SQLite file, in older versions a file for each part.
+"""The places of opencode's sessions: an SQLite file, or in older versions a file for each part.
 
 `opencode.db` (`opencode-CHANNEL.db`) holds a row for each session, message and part, with the
-fields as JSON in `data`. Up to version 1.1 they lie at `storage/session/PROJECT/ses_*.json`,
-`storage/message/SESSION/msg_*.json` and `storage/part/MESSAGE/prt_*.json`. A session in a database
-has a path of its own here: that of the file, and its id behind it. Nothing is written or locked.
-What a row means it does not know.
+fields as JSON in `data`. Versions up to 1.1 use `storage/session/PROJECT/ses_*.json`,
+`storage/message/SESSION/msg_*.json` and `storage/part/MESSAGE/prt_*.json`. Here a session in a
+database has its own path: the path of the database, followed by its id. Nothing is written or
+locked. It does not know the meaning of a row.
 
 Sources: databases and files of opencode 1.1.65, 1.2.4 and 1.18.33; anomalyco/opencode
-(packages/opencode/src/storage/db.ts for where they lie, json-migration.ts for the older form).
+(packages/opencode/src/storage/db.ts for the places, json-migration.ts for the older form).
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from ullage.importers.session import mapping, words
 from ullage.sqlite_file import SqliteTables, lend_tables
 
 PREFIX: Final = "ses_"
-"""How ids of sessions begin."""
+"""Prefix of session ids."""
 
 ALL: Final = 1_000_000
-"""Sessions of one database that are looked at."""
+"""Most sessions read from one database."""
 
 LOOKED_AT: Final = 100
-"""Sessions of a database, the newest, whose messages are looked at for when they were written."""
+"""Newest sessions of a database whose messages are checked for their last time."""
 
 BEHIND: Final = (
     "the newest writes may be missing: the database has a write-ahead log without its index"
@@ -43,9 +43,9 @@ Value = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class KeptSession:
-    """A session that is kept: its path, its fields, when it was written (Unix seconds), its size.
+    """A stored session: its path, its fields, the time of its last write (Unix seconds), its size.
 
-    `size` tells whether anything changed, and roughly how large it is.
+    `size` shows whether anything changed, and its approximate size.
     """
 
     path: Path
@@ -55,23 +55,23 @@ class KeptSession:
 
     @property
     def id(self) -> str:
-        """The id of the session, after which its path is named."""
+        """The id of the session, which is also the last part of its path."""
         return self.path.name.removesuffix(".json")
 
     @property
     def is_spawned(self) -> bool:
-        """Whether another session began it, for a subagent."""
+        """Tell whether another session started it, for a subagent."""
         return words(self.info.get("parentID")) is not None
 
 
 def find_folder(environ: Mapping[str, str], home: Path) -> Path:
-    """Return the folder in which opencode keeps its data, on every platform alike."""
+    """Return the folder of opencode's data; it is the same on every platform."""
     data = environ.get("XDG_DATA_HOME")
     return (Path(data) if data else home / ".local" / "share") / "opencode"
 
 
 def list_databases(folder: Path, environ: Mapping[str, str]) -> list[Path]:
-    """Return the databases in a folder, and the one that OPENCODE_DB names."""
+    """Return the databases in a folder, or only the one that OPENCODE_DB names."""
     named = environ.get("OPENCODE_DB")
     if named == ":memory:":
         return []
@@ -81,16 +81,16 @@ def list_databases(folder: Path, environ: Mapping[str, str]) -> list[Path]:
 
 
 def is_kept(path: Path) -> bool:
-    """Tell whether a path is that of a session: in a database, or a file of older versions."""
+    """Tell whether a path names a session: in a database, or a file of older versions."""
     if path.suffix == ".json":
         return path.name.startswith(PREFIX) and path.parent.parent.name == "session"
     return path.name.startswith(PREFIX) and files.is_file(path.parent)
 
 
 def list_kept(folder: Path, environ: Mapping[str, str]) -> list[KeptSession]:
-    """Return the sessions in a folder, the newest first, each once: a database has the later form.
+    """Return the sessions in a folder, newest first, each once; the form in a database wins.
 
-    Raises ConfigurationError for a database that cannot be read, where it is the only place.
+    Raises ConfigurationError if a database cannot be read and there are no other sessions.
     """
     found: dict[str, KeptSession] = {}
     faults: list[ConfigurationError] = []
@@ -108,9 +108,9 @@ def list_kept(folder: Path, environ: Mapping[str, str]) -> list[KeptSession]:
 
 
 def fetch(path: Path) -> tuple[Value, list[str]]:
-    """Return a session in the form of its export, and what is to be said of it.
+    """Return a session in the form of its export, and warnings about it.
 
-    A row or file that holds no object stands there as text. Raises ConfigurationError.
+    A row or file without an object appears as None. Raises ConfigurationError.
     """
     if path.suffix == ".json":
         return _fetch_files(path), []
@@ -119,7 +119,7 @@ def fetch(path: Path) -> tuple[Value, list[str]]:
 
 
 def find_newest(path: Path) -> Path:
-    """Return the path of the session in a database that was written last."""
+    """Return the path of the newest session in a database."""
     newest = max((o for o in _list_rows(path) if not o.is_spawned), key=_age, default=None)
     if newest is None:
         raise ConfigurationError(f"{path} holds no session of opencode")
@@ -140,7 +140,7 @@ _COLUMNS: Final[Mapping[str, str]] = {
     "project_id": "projectID",
     "cost": "cost",
 }
-"""Columns of a session that are told as they are, by the names of the export."""
+"""Columns of a session that are copied unchanged, with their names in the export."""
 
 _TIMES: Final[Mapping[str, str]] = {
     "time_created": "created",
@@ -150,15 +150,15 @@ _TIMES: Final[Mapping[str, str]] = {
 
 
 def _list_rows(path: Path) -> tuple[KeptSession, ...]:
-    """Return the sessions of a database; it is read again when it was written."""
+    """Return the sessions of a database; it is read again after each change."""
     log = Path(f"{path}-wal")
     return _read_list(path, *(_stamp(file) for file in (path, log)))
 
 
 @lru_cache(8)
 def _read_list(path: Path, *stamps: tuple[int, int]) -> tuple[KeptSession, ...]:
-    """Return the sessions of a database, with when the last message of the newest was written."""
-    del stamps  # only what the answer is kept by
+    """Return the sessions of a database; for the newest with the time of their last message."""
+    del stamps  # only keys of the cache
     kept = []
     with lend_tables(path) as tables:
         _check(tables, path)
@@ -176,7 +176,7 @@ def _read_list(path: Path, *stamps: tuple[int, int]) -> tuple[KeptSession, ...]:
 
 
 def _stamp(path: Path) -> tuple[int, int]:
-    """Return when a file was written and how large it is, zeros where there is none."""
+    """Return a file's time and size, or zeros if it does not exist."""
     try:
         told = path.stat()
     except OSError:
@@ -185,7 +185,7 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 
 def _check(tables: SqliteTables, path: Path) -> None:
-    """Raise ConfigurationError for a database of something else."""
+    """Raise ConfigurationError if the database is not opencode's."""
     for table in ("session", "message", "part"):
         if "id" not in tables.list_columns(table):
             raise ConfigurationError(
@@ -194,7 +194,7 @@ def _check(tables: SqliteTables, path: Path) -> None:
 
 
 def _read_sessions(tables: SqliteTables, where: str, values: Iterable[object]) -> Iterator[Value]:
-    """Yield sessions as the export writes them; of columns that are not there nothing is said."""
+    """Yield sessions in the form of the export; missing columns are left out."""
     known = tables.list_columns("session")
     columns = ["id", *(c for c in (*_COLUMNS, *_TIMES, "revert") if c in known)]
     text = f"SELECT {', '.join(columns)} FROM session {where} LIMIT {ALL}"  # noqa: S608 - of ours
@@ -238,7 +238,7 @@ def _fetch_rows(tables: SqliteTables, path: Path) -> Value:
 
 
 def _open(data: Any, known: Mapping[str, Any]) -> Any:
-    """Return the object in a row with its id, which stands in a column; else what is there."""
+    """Return the object in a row with its id from a column, or None if it holds no object."""
     fields = value(data.encode("utf-8", "replace")) if isinstance(data, str) else None
     return {**fields, **known} if isinstance(fields, dict) else None
 
@@ -260,7 +260,7 @@ def _list_files(storage: Path) -> Iterator[KeptSession]:
 
 
 def _fetch_files(path: Path) -> Value:
-    """Return the session whose own file lies at a path, with the files of its messages."""
+    """Return the session in a file at a path, with its messages from their files."""
     info = _load(path)
     if not isinstance(info, dict):
         raise ConfigurationError(f"{path} cannot be read: it holds no session of opencode")
@@ -286,7 +286,7 @@ class _Room:
         self._left, self._most, self._path = most, most, path
 
     def take(self, size: int) -> None:
-        """Take bytes; raises ConfigurationError where there are none left."""
+        """Use up bytes; raises ConfigurationError if none are left."""
         self._left -= size
         if self._left < 0:
             raise ConfigurationError(
@@ -296,7 +296,7 @@ class _Room:
 
 
 def _load(path: Path, room: _Room | None = None) -> Any:
-    """Return the value in a file, None where there is none: it was half written, or is gone."""
+    """Return the value in a file, or None if it is half written or gone."""
     try:
         if room is not None:
             room.take(path.stat().st_size)

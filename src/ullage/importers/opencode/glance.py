@@ -1,7 +1,7 @@
-"""The last reports of a session in opencode's database, without reading the session.
+"""The last reports of a session in opencode's database, without reading the whole session.
 
-For a line that is drawn at every prompt: it loads little and reads the last rows of one table. The
-files of older versions it does not know; `reading` reads whole sessions, and a test holds both to
+A shell prompt shows them, so it loads little and reads only the last rows of one table. It does not
+know the files of older versions. `reading` reads whole sessions, and a test checks that both return
 the same numbers.
 """
 
@@ -18,20 +18,20 @@ from ullage.core.values.fullness import CallLine, Fullness
 from ullage.sqlite_file import SqliteTables, lend_tables
 
 SESSIONS: Final = 100
-"""Sessions of a database, the newest, whose folder is looked at."""
+"""Newest sessions of a database whose folder is checked."""
 
 MESSAGES: Final = 60
-"""Messages, the newest, in which reports are looked for."""
+"""Newest messages that are searched for reports."""
 
 LARGEST: Final = 1_000_000_000
-"""Above any number of tokens that a call ever had."""
+"""Larger than any real number of tokens of a call."""
 
 COMPACTED: Final = "compacted, no report since"
 SILENT: Final = "no report yet"
 
 
 def list_bases(data: str) -> list[str]:
-    """Return the databases of opencode in a folder of data; `disk.list_databases` has the same."""
+    """Return the databases of opencode in a data folder, as `disk.list_databases` does."""
     folder = os.path.join(data, "opencode")
     named = os.environ.get("OPENCODE_DB")
     if named:
@@ -41,9 +41,9 @@ def list_bases(data: str) -> list[str]:
 
 
 def list_sessions(folder: str, bases: list[str], begin: str | None) -> Iterator[tuple[float, str]]:
-    """Yield the newest session of each database in a folder or one above it, or those named so.
+    """Yield each database's newest session for a folder or its parents, or by its id's beginning.
 
-    With when it was written, in Unix seconds. A database that cannot be read has none.
+    Each comes with the time of its last write, in Unix seconds. Unreadable databases are skipped.
     """
     for base in bases:
         try:
@@ -71,9 +71,9 @@ def _is_in(folder: str, named: str) -> bool:
 
 
 def read_fullness(path: str) -> tuple[Fullness, str]:
-    """Return how full the window was by the last report, and who served it.
+    """Return how full the window was at the last report, and the provider.
 
-    Raises OSError for what cannot be read.
+    Raises OSError if the session cannot be read.
     """
     base, name = os.path.split(path)
     try:
@@ -92,9 +92,9 @@ def read_fullness(path: str) -> tuple[Fullness, str]:
 
 
 def read_reports(path: str, most: int) -> list[CallLine]:
-    """Return the last reports of a session, the newest first; compactions stand there too.
+    """Return the last reports of a session, newest first, including compactions.
 
-    Raises OSError for what cannot be read.
+    Raises OSError if the session cannot be read.
     """
     base, name = os.path.split(path)
     try:
@@ -105,7 +105,7 @@ def read_reports(path: str, most: int) -> list[CallLine]:
 
 
 def stamp(path: str) -> tuple[float, int]:
-    """Return when the database of a session was written, and how large it is with its log."""
+    """Return the time of a session's database, and its size with its log."""
     base = os.path.dirname(path)
     told = [os.stat(base)]
     if os.path.exists(f"{base}-wal"):
@@ -114,7 +114,7 @@ def stamp(path: str) -> tuple[float, int]:
 
 
 def _read_cost(tables: SqliteTables, name: str) -> float | None:
-    """Return what a session cost so far, None where it does not say."""
+    """Return the cost of a session so far, or None if it is not recorded."""
     if "cost" not in tables.list_columns("session"):
         return None
     found = next(tables.select("SELECT cost FROM session WHERE id = ?", (name,)), (None,))
@@ -122,7 +122,7 @@ def _read_cost(tables: SqliteTables, name: str) -> float | None:
 
 
 def _read_calls(tables: SqliteTables, name: str, most: int) -> Iterator[CallLine]:
-    """Yield calls and compactions, the newest first, without those that were reverted."""
+    """Yield calls and compactions, newest first, without reverted ones."""
     reverted = _find_reverted(tables, name)
     rows = tables.select(
         "SELECT id, data FROM message WHERE session_id = ? "
@@ -148,7 +148,7 @@ def _find_reverted(tables: SqliteTables, name: str) -> str | None:
 
 
 def _read_call(key: str, fields: Mapping[str, Any], name: str) -> CallLine | None:
-    """Return the report of a message, one without tokens for a compaction, None without any."""
+    """Return the report of a message (without tokens for a compaction), or None."""
     if fields.get("role") != "assistant":
         return None
     model = _word(fields.get("modelID"))
@@ -166,7 +166,7 @@ def _read_call(key: str, fields: Mapping[str, Any], name: str) -> CallLine | Non
 
 
 def _read(data: object) -> Mapping[str, Any]:
-    """Return the object in a text, an empty one where there is none."""
+    """Return the object in a text, or an empty one without any."""
     try:
         found = json.loads(data) if isinstance(data, str) else None
     except (ValueError, RecursionError):

@@ -1,9 +1,10 @@
-"""How large a window is that opencode was told of: the limits of models in its settings.
+"""The window that opencode's settings give for a model.
 
-Its sessions do not say. For models of one's own server the settings are the only place, since
-opencode knows others by a list of its own. Of these files nothing but one number is taken.
+opencode's sessions do not record it. For self-hosted models the settings are the only source,
+because opencode knows other models by a list of its own. Only this one number is taken from these
+files.
 
-Source: opencode.ai/docs/config (places, and which wins), opencode.ai/docs/providers
+Source: opencode.ai/docs/config (places and precedence), opencode.ai/docs/providers
 (`provider.ID.models.ID.limit.context`).
 """
 
@@ -19,10 +20,10 @@ from ullage.importers.opencode.parts import read_tokens
 from ullage.importers.session import mapping
 
 NAMES: Final = ("config.json", "opencode.json", "opencode.jsonc")
-"""Files of settings in a folder; what a later one says wins."""
+"""Settings files in a folder; a later one takes precedence."""
 
 MOST: Final = 1024 * 1024
-"""Bytes of a file of settings that are read."""
+"""Most bytes read of a settings file."""
 
 _COMMENTS: Final = re.compile(rb'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _COMMAS: Final = re.compile(rb'("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])', re.DOTALL)
@@ -31,9 +32,9 @@ _COMMAS: Final = re.compile(rb'("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])', re.DOTALL)
 def find_limit(
     provider: str, model: str, folder: str | None, environ: Mapping[str, str], home: Path
 ) -> int | None:
-    """Return the window of a model in tokens by the settings, None where they say nothing.
+    """Return the window of a model in tokens from the settings, or None if they have none.
 
-    `folder` is that of the session: its own settings win, the nearest first.
+    `folder` is the session's folder: its own settings take precedence, the nearest first.
     """
     found = None
     for path in _list_settings(folder, environ, home):
@@ -44,7 +45,7 @@ def find_limit(
 
 
 def _list_settings(folder: str | None, environ: Mapping[str, str], home: Path) -> Iterator[Path]:
-    """Yield the files of settings, those that win last."""
+    """Yield the settings files, in rising order of precedence."""
     named = environ.get("XDG_CONFIG_HOME")
     base = (Path(named) if named else home / ".config") / "opencode"
     yield from (base / name for name in NAMES)
@@ -56,7 +57,7 @@ def _list_settings(folder: str | None, environ: Mapping[str, str], home: Path) -
 
 
 def _read(path: Path) -> Mapping[str, object]:
-    """Return the settings in a file, which may hold comments; none where it cannot be read."""
+    """Return the settings in a file, which may hold comments; empty if it cannot be read."""
     try:
         if not path.is_file():
             return {}

@@ -1,8 +1,8 @@
-"""Messages of opencode as Chat messages: the way in which it sends them.
+"""Messages of opencode as Chat messages, in the form in which opencode sends them.
 
-What became of a call stands in the call's own part; sent, it is a message of its own. The wording
-of what opencode puts in is that of its version 1.18 (message-v2.ts, toModelMessages). It does not
-know which messages stand in a window.
+opencode stores the result of a call in the call's part, and sends it as a separate message. The
+inserted phrases are those of opencode 1.18 (message-v2.ts, toModelMessages). It does not know which
+messages are in a window.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ ATTACHED: Final = "Attached image(s) from tool result:"
 ABORTED: Final = "MessageAbortedError"
 
 AS_TEXT: Final = frozenset({"text/plain", "application/x-directory"})
-"""Files that opencode has already put into a text of the same message."""
+"""Files that opencode has already copied into a text of the same message."""
 
 SILENT: Final = frozenset(
     {"step-start", "step-finish", "snapshot", "patch", "agent", "retry", "compaction", "subtask"}
 )
 SPOKEN: Final = frozenset({"text", "reasoning", "file", "tool"})
 KINDS: Final = SILENT | SPOKEN
-"""Types of parts; those that are silent add no text of their own."""
+"""Types of parts; silent ones add no text of their own."""
 
 LARGEST: Final = 1_000_000_000
-"""Above any number of tokens that a call ever had."""
+"""Larger than any real number of tokens of a call."""
 
 LATEST_MS: Final = 253_402_300_799_000
-"""The end of the year 9999, in which clocks of files end."""
+"""The end of the year 9999, the largest time that is accepted."""
 
 Item = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class KeptMessage:
-    """One message: its id, its fields, its parts in their order."""
+    """One message: its id, its fields, and its parts in order."""
 
     id: str
     info: Item
@@ -53,17 +53,17 @@ class KeptMessage:
 
     @property
     def answers(self) -> bool:
-        """Whether a model wrote it."""
+        """Tell whether a model wrote it."""
         return self.info.get("role") == "assistant"
 
     @property
     def created_ms(self) -> float:
-        """When it was begun, in milliseconds; 0 where it does not say."""
+        """The time of its start, in milliseconds; 0 if unknown."""
         return read_ms(mapping(self.info.get("time")).get("created"))
 
     @property
     def summarises(self) -> bool:
-        """Whether it is a summary that was finished: what stood before is left out from then on."""
+        """Tell whether it is a finished summary, which replaces all earlier messages."""
         told = self.info
         return bool(
             self.answers and told.get("summary") is True and told.get("finish")
@@ -71,7 +71,7 @@ class KeptMessage:
 
     @property
     def is_sent(self) -> bool:
-        """Whether it is sent again: of answers that failed only those that were broken off."""
+        """Tell whether it is sent again: a failed answer only if the user aborted it."""
         error = self.info.get("error")
         if not self.answers or not error:
             return True
@@ -79,25 +79,25 @@ class KeptMessage:
         return mapping(error).get("name") == ABORTED and bool(kinds - {"step-start", "reasoning"})
 
     def find(self, kind: str) -> Item | None:
-        """Return the first part of a type, None without one."""
+        """Return the first part of a type, or None."""
         return next((part for part in self.parts if part.get("type") == kind), None)
 
 
 @dataclass(frozen=True, slots=True)
 class CallStep:
-    """One call of a message: its parts, and its report where it ended."""
+    """One call of a message: its parts, and its report if it has ended."""
 
     parts: tuple[Item, ...]
     end: Item | None = None
 
     @property
     def speaks(self) -> bool:
-        """Whether anything of the answer is there."""
+        """Tell whether it holds any part of the answer."""
         return any(part.get("type") in SPOKEN for part in self.parts)
 
 
 def read_rows(messages: Any, unread: dict[str, int]) -> list[KeptMessage]:
-    """Return the messages of an export; what is none is counted."""
+    """Return the messages of an export; count the invalid ones."""
     rows = []
     for message in messages if isinstance(messages, list) else ():
         info = message.get("info") if isinstance(message, dict) else None
@@ -128,7 +128,7 @@ def _read_parts(parts: Sequence[Any], unread: dict[str, int]) -> Iterator[Item]:
 
 
 def render_user(row: KeptMessage) -> dict[str, Any] | None:
-    """Return a user's message as it is sent, None for one without content."""
+    """Return a user's message as it is sent, or None if it has no content."""
     content = [piece for part in row.parts if (piece := _render_piece(part)) is not None]
     if not content:
         return None
@@ -149,7 +149,7 @@ def _render_piece(part: Item) -> dict[str, Any] | None:
 
 
 def render_file(part: Item) -> dict[str, Any] | None:
-    """Return an attached file as a part of Chat content, None for one without an address."""
+    """Return an attached file as a part of Chat content, or None if it has no URL."""
     url, mime = words(part.get("url")), words(part.get("mime")) or ""
     if url is None:
         return None
@@ -160,7 +160,7 @@ def render_file(part: Item) -> dict[str, Any] | None:
 
 
 def split_steps(row: KeptMessage) -> list[CallStep]:
-    """Return the calls of an answer; older versions kept several in one message."""
+    """Return the calls of an answer; older versions stored several in one message."""
     steps: list[CallStep] = []
     held: list[Item] = []
     for part in row.parts:
@@ -176,7 +176,7 @@ def split_steps(row: KeptMessage) -> list[CallStep]:
 
 
 def render_answer(step: CallStep) -> dict[str, Any] | None:
-    """Return what a model answered, None where that is nothing."""
+    """Return the answer of a model, or None if it is empty."""
     calls = [_render_call(part) for part in step.parts if part.get("type") == "tool"]
     told: dict[str, Any] = {"role": "assistant", "content": find_text(step.parts)}
     reasoning = find_text(step.parts, "reasoning")
@@ -202,12 +202,12 @@ def _render_call(part: Item) -> dict[str, Any]:
 
 
 def call_id(part: Item) -> str:
-    """Return the id of a call, that of its part where it has none."""
+    """Return the id of a call, or else the id of its part."""
     return words(part.get("callID")) or words(part.get("id")) or "call"
 
 
 def render_results(step: CallStep, now_ms: float) -> Iterator[dict[str, Any]]:
-    """Yield what became of an answer's calls, as it is sent at a time; images follow."""
+    """Yield the results of an answer's calls, as they are sent at a time; images follow."""
     attached: list[dict[str, Any]] = []
     for part in step.parts:
         if part.get("type") != "tool":
@@ -237,7 +237,7 @@ def _find_result(part: Item, now_ms: float) -> str:
 
 
 def cleared_ms(part: Item) -> float:
-    """Return when opencode cleared a result, in milliseconds; 0 where it did not."""
+    """Return the time at which opencode cleared a result, in milliseconds; 0 if it did not."""
     state = mapping(part.get("state"))
     if state.get("status") != "completed":
         return 0.0
@@ -248,10 +248,10 @@ def cleared_ms(part: Item) -> float:
 
 
 def read_usage(tokens: Any) -> Usage | None:
-    """Read opencode's form of a report; None where nothing was reported.
+    """Read opencode's form of a report, or None if nothing was reported.
 
-    `input` leaves the cache out. `output` holds the reasoning up to version 1.2, and leaves it out
-    later: `total`, which is the sum, tells which.
+    `input` excludes the cache. `output` includes the reasoning up to version 1.2, and excludes it
+    later: `total`, the sum, shows which.
     """
     told = mapping(tokens)
     cache = mapping(told.get("cache"))
@@ -273,7 +273,7 @@ def read_tokens(value: Any) -> int:
 
 
 def read_dollars(value: Any) -> float:
-    """Return what something cost, 0 where it does not say."""
+    """Return a cost in dollars, or 0 if it is not recorded."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if number and 0 < value <= LARGEST else 0.0
 

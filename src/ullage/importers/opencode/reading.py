@@ -1,9 +1,9 @@
-"""A session of opencode: what stood in the window at each call, and what was reported.
+"""A session of opencode: the messages in the window at each call, and the reports.
 
 A session is an object `{info, messages: [{info, parts}]}`, as `opencode export` prints it; `disk`
-makes the same of its database and of the files of older versions. A message of the assistant is a
-call with its `tokens`, its `cost` and the model that answered. Neither the window nor the system
-prompt and tools are kept.
+builds the same from its database and from the files of older versions. An assistant message is a
+call with its `tokens`, its `cost` and its model. opencode does not store the window, the system
+prompt and the tools.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ullage.importers.session import (
 )
 
 UNTITLED: Final = ("New session - ", "Child session - ")
-"""How titles begin that opencode gives before a model has written one."""
+"""Prefixes of the titles that opencode gives before a model writes one."""
 
 
 def read(data: bytes, path: str = "", report: Progress = ignore) -> ImportedSession:
@@ -53,7 +53,7 @@ def read(data: bytes, path: str = "", report: Progress = ignore) -> ImportedSess
 def read_value(fields: Any, path: str = "", warnings: Sequence[str] = ()) -> ImportedSession:
     """Read a session from the value of its export; raises ConfigurationError without messages.
 
-    `warnings` are said of where it came from.
+    `warnings` are warnings about its source.
     """
     info = mapping(mapping(fields).get("info"))
     unread: dict[str, int] = {}
@@ -93,7 +93,7 @@ def read_value(fields: Any, path: str = "", warnings: Sequence[str] = ()) -> Imp
 
 
 def _find_last(rows: Sequence[KeptMessage]) -> Mapping[str, Any]:
-    """Return the last answer that names its model, else the last message that names one."""
+    """Return the last answer that names its model, or else the last message that does."""
     answers = (row.info for row in reversed(rows) if row.answers and not row.summarises)
     found = next((info for info in answers if words(info.get("modelID"))), None)
     asked = (mapping(row.info.get("model")) for row in reversed(rows))
@@ -119,7 +119,7 @@ def _find_time(info: Mapping[str, Any], rows: Sequence[KeptMessage]) -> str | No
 
 
 def _warn(window: SentWindow) -> list[str]:
-    """Say what of the session is not in the window."""
+    """Return warnings about parts of the session that are not in the window."""
     told = []
     if window.reverted:
         told.append(f"left out: {plural(window.reverted, 'message')} reverted in opencode")
@@ -138,7 +138,7 @@ def is_export(fields: Any) -> bool:
 
 
 def make_title(info: Mapping[str, Any], said: Sequence[str]) -> str | None:
-    """Return the title that a model wrote, else the first words that the user said."""
+    """Return the title that a model wrote, or else the user's first words."""
     named = words(info.get("title"))
     if named is not None and not named.startswith(UNTITLED):
         return titles.line(named)

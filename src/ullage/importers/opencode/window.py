@@ -1,9 +1,9 @@
-"""Which messages of opencode stood in the window at each call.
+"""Finds the messages of opencode that were in the window at each call.
 
-After a compaction a window begins with the message that asked for it and its summary, then what
-was kept (`tail_start_id`), then what came since (message-v2.ts, filterCompacted). Where older
-results were cleared in their place, the same messages stand there anew, without them. What was
-reverted is hidden, and goes with the next message (revert.ts); its calls were paid all the same.
+After a compaction, a window begins with the message that requested it and its summary. The kept
+messages follow (`tail_start_id`), then the new ones (message-v2.ts, filterCompacted). If older
+results were cleared, the same messages appear again without them. Reverted messages are hidden, and
+the next message removes them (revert.ts); their calls were still paid for.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ullage.importers.session import CallReport, ModelTurn, PaidCall, words
 
 
 class SentWindow:
-    """The messages in order, the calls over them, and what was paid."""
+    """The messages in order, their calls, and the paid calls."""
 
     def __init__(self, rows: Sequence[KeptMessage], revert: Mapping[str, Any]) -> None:
         self.messages: list[dict[str, Any]] = []
@@ -62,14 +62,14 @@ class SentWindow:
         self._clear(inf)
 
     def current(self) -> ModelTurn | None:
-        """Return the last call of this window that was reported, or None."""
+        """Return the last reported call of this window, or None."""
         for turn in reversed(self.turns):
             if turn.start < self.start or turn.tokens is not None:
                 return turn if turn.start == self.start else None
         return None
 
     def _pay(self, row: KeptMessage) -> list[int | None]:
-        """Note the calls of a message; return their places, None for one without a report."""
+        """Note the calls of a message; return their positions, None for a call without a report."""
         if not row.answers:
             return []
         told, places = row.info, list[int | None]()
@@ -87,7 +87,7 @@ class SentWindow:
         return places
 
     def _answer(self, row: KeptMessage, calls: Sequence[int | None]) -> None:
-        """Take a message of the assistant: a turn for each of its calls."""
+        """Add a message of the assistant: one turn for each of its calls."""
         if row.info.get("summary") is True:
             return  # one that is being written, or failed
         self._clear(row.created_ms)
@@ -136,13 +136,13 @@ class SentWindow:
     # --- what begins a new window ---------------------------------------------------------------
 
     def _compact(self, rows: Sequence[KeptMessage]) -> None:
-        """Begin anew behind the summary that the last row is."""
+        """Begin a new window after the summary, which is the last row."""
         self._order = list(_select(rows))
         self._advance(rows[-1].created_ms)
         self._rebuild()
 
     def _clear(self, now_ms: float) -> None:
-        """Begin anew where results were cleared since the last call."""
+        """Begin a new window if results were cleared since the last call."""
         before = self._now_ms
         self._advance(now_ms)
         if self._now_ms > before:
@@ -163,12 +163,12 @@ class SentWindow:
 
 
 def _select(rows: Sequence[KeptMessage]) -> Iterator[KeptMessage]:
-    """Yield the rows that stand behind a compaction, whose summary is the last of them."""
+    """Yield the rows in the window after a compaction, whose summary is the last row."""
     *before, summary = rows
     ids = {row.id: place for place, row in enumerate(before) if not row.answers}
     asked = ids.get(words(summary.info.get("parentID")) or "")
     request = before[asked].find("compaction") if asked is not None else None
-    if asked is None or request is None:  # first versions: a summary, and no request for one
+    if asked is None or request is None:  # first versions: a summary without a request
         yield summary
         return
     yield from before[asked:]
@@ -179,7 +179,7 @@ def _select(rows: Sequence[KeptMessage]) -> Iterator[KeptMessage]:
 
 
 def _keep(rows: Sequence[KeptMessage], revert: Mapping[str, Any]) -> Iterator[KeptMessage | None]:
-    """Yield each row with the parts that are left of it, None for one that was reverted."""
+    """Yield each row with its remaining parts, or None for a reverted row."""
     first, part_id = words(revert.get("messageID")), words(revert.get("partID"))
     is_gone = False
     for row in rows:
@@ -192,7 +192,7 @@ def _keep(rows: Sequence[KeptMessage], revert: Mapping[str, Any]) -> Iterator[Ke
 
 
 def _cut_parts(row: KeptMessage, part_id: str | None) -> tuple[Mapping[str, Any], ...]:
-    """Return the parts before the one that a session was reverted to, none where it names none."""
+    """Return the parts before the reverted one, or none if no part is named."""
     ids = [words(part.get("id")) for part in row.parts]
     return row.parts[: ids.index(part_id)] if part_id is not None and part_id in ids else ()
 

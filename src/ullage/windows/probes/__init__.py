@@ -1,7 +1,7 @@
-"""Live probes: what the server that serves the chat says of its window.
+"""Live probes: ask the chat's server for its window.
 
-`probe` recognises the server and asks it; there is one module a server, each a generator that
-yields what to ask. The room knows no HTTP client, no cache and no configuration.
+`probe` recognises the server and asks it. Each server has a module, with a generator that yields
+requests. This package knows no HTTP client, no cache and no configuration.
 """
 
 from collections.abc import Generator
@@ -18,7 +18,7 @@ def probe(
 ) -> Asking:
     """Ask the server of `base_url` for the window of `model`: see `recognise.probe`.
 
-    The servers' modules are loaded with the first ask.
+    The modules of the servers are loaded on first use.
     """
     from ullage.windows.probes import recognise
 

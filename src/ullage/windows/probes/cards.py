@@ -1,6 +1,6 @@
-"""Read model lists and the numbers in them; whatever is odd is None, never an exception.
+"""Reads model lists and their numbers; an odd value becomes None, never an exception.
 
-It knows JSON as it comes from strangers, not what any key means.
+It knows untrusted JSON, but not the meaning of any key.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from ullage.transport import HttpResponse
 from ullage.windows.probes.found import HTTP_OK, Card
 
 LARGEST: Final = 100_000_000
-"""Above this a number means "no limit" (2^31 - 1, 2^63 - 1, 10^30), not a window."""
+"""A larger number means "no limit" (2^31 - 1, 2^63 - 1, 10^30), not a window."""
 
 
 def payload(answer: HttpResponse) -> Any:
-    """Return the JSON of an answer that went well; None for any other."""
+    """Return the JSON of a successful response, or None for any other."""
     return answer.json() if answer.status == HTTP_OK else None
 
 
 def tokens(value: Any) -> int | None:
-    """Return a number of tokens: a positive integer below every sentinel; else None."""
+    """Return a number of tokens: a positive integer up to `LARGEST`; else None."""
     if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= LARGEST:
         return value
     return None
 
 
 def mappings(value: Any) -> list[Card]:
-    """Return the mappings of a list; an empty list when it is none."""
+    """Return the mappings in a list; empty if the value is not a list."""
     return [c for c in value if isinstance(c, Mapping)] if isinstance(value, list) else []
 
 
 def below(value: Any, key: str) -> Any:
-    """Return what a mapping holds under a key, None when it is no mapping or holds nothing."""
+    """Return a mapping's value under a key, or None if there is no value or no mapping."""
     return value.get(key) if isinstance(value, Mapping) else None
 
 
@@ -43,7 +43,7 @@ def cards(listing: Any) -> list[Card]:
 
 
 def pick(listed: Sequence[Card], model: str | None) -> Card | None:
-    """Return the card of exactly this model, by id or alias; without a model the only card."""
+    """Return the card of exactly this model, by id or alias; if None, the only card."""
     if model is None:
         return listed[0] if len(listed) == 1 else None
     by_id = next((c for c in listed if c.get("id") == model), None)
@@ -51,7 +51,7 @@ def pick(listed: Sequence[Card], model: str | None) -> Card | None:
 
 
 def at(card: Any, path: str) -> Iterator[Any]:
-    """Yield what stands at a dotted path; `name[]` stands for every entry of a list."""
+    """Yield the values at a dotted path; `name[]` means every entry of a list."""
     name, _, rest = path.partition(".")
     value = below(card, name.removesuffix("[]"))
     entries = mappings(value) if name.endswith("[]") else [value]

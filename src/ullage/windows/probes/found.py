@@ -1,7 +1,7 @@
-"""What a probe asks, whom, and what it comes back with; shared by every server's module.
+"""The requests, the target and the result of a probe; shared by every server's module.
 
-A probe is a generator: it yields what to ask, is sent the answer and returns `Found`, so that the
-sync and the async driver share it. It knows no HTTP client and no server in particular.
+A probe is a generator: it yields requests, gets the responses and returns `Found`, so that the sync
+and the async driver share it. It knows no HTTP client and no server in particular.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ HTTP_LOADING: Final = 503
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a probe found: claims, whether it was this kind of server, and a complaint if not.
+    """The result of a probe: claims, whether it recognised the server, and a complaint if not.
 
-    `counts` is the root URL of a server that counts requests, "" where it offers none;
-    `passing` means that asking again soon may help (a model is loading, or not loaded yet);
-    `server` names what was recognised, as `recognise.PROBES` does; `slots` is how many may share
-    what one claims to have; `alternates` tells whether its chat template refuses two messages of
-    one role in a row, None where it does not show it; `is_silent` that no answer came.
+    `counts` is the root URL of a server that counts requests, or "". `passing` means that another
+    try soon may help (a model is loading, or not loaded yet). `server` names the recognised server,
+    as in `recognise.PROBES`. `slots` is how many slots may share the claimed window. `alternates`
+    says whether the chat template refuses two messages of one role in a row, or None if the server
+    does not show it. `is_silent` means that no answer came.
     """
 
     claims: tuple[Claim, ...] = ()
@@ -42,15 +42,15 @@ class Found:
 
 Asking = Generator[HttpRequest, HttpResponse, Found]
 Card = Mapping[str, Any]
-"""One model of a server's list, as it came."""
+"""One model of a server's list, unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The server that is asked, by its root URL, and the model that is meant (None: its only one).
+    """The server to ask, by its root URL, and the model to ask about (None: its only one).
 
-    `now` is the time of the claims, in seconds since the epoch; `listed` is its list of models, as
-    far as it gave one.
+    `now` is the time of the claims, in seconds since the epoch. `listed` is the server's list of
+    models, if it gave one.
     """
 
     base: str
@@ -61,7 +61,7 @@ class Target:
 
     @property
     def where(self) -> str:
-        """The server as it may be shown: without a password."""
+        """The server's URL for display, without a password."""
         return mask_url(self.base)
 
     def ask(self, path: str, body: Mapping[str, Any] | None = None) -> HttpRequest:
@@ -75,21 +75,21 @@ class Target:
     def claim_enforced(self, tokens: int, note: str) -> Claim:
         """Return the claim of a prompt limit that the server enforces.
 
-        Below the smallest published limit only an allocation is believed, and this is one.
+        Below the smallest published limit only an allocated window is believed, and this is one.
         """
         return self.claim("input" if tokens >= SMALLEST else "allocated", tokens, note=note)
 
     def silent(self, why: str, *, passing: bool = False) -> Found:
-        """Return what is found at a server that was recognised and tells no window."""
+        """Return the result for a recognised server that reports no window."""
         return Found((), recognised=True, complaint=f"{self.where} {why}", passing=passing)
 
     def loading(self) -> Found:
-        """Return what is found while the server loads its model: an absence it is not."""
+        """Return the result while the server loads its model; the window is not absent."""
         why = "is still loading its model (503); ask again when it is ready"
         return Found(complaint=f"{self.where} {why}", passing=True)
 
     def report_unlisted(self) -> Found:
-        """Return what is found at a server that does not list the model."""
+        """Return the result for a server that does not list the model."""
         if self.model is None:
             return self.silent("serves several models, or none: name one to learn its window")
         return self.silent(f"lists no model {self.model!r}")

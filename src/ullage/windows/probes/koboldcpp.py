@@ -1,7 +1,7 @@
-"""What KoboldCpp says: the context size it was launched with.
+"""Probes KoboldCpp for its context size at launch.
 
-It emulates llama.cpp's `/props`, with `n_ctx` at the top, which llama.cpp does not do. It knows
-no per-request `max_context_length`. Source of the shapes: koboldcpp.py of 2026.
+It emulates llama.cpp's `/props`, with `n_ctx` at the top level, unlike llama.cpp. The per-request
+`max_context_length` is not known here. Source of the shapes: koboldcpp.py of 2026.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a LiteLLM proxy says of a model it routes: its own table's numbers, or the operator's.
+"""Probes a LiteLLM proxy for a routed model: the numbers of its own table, or the operator's.
 
 Several deployments may serve one name: each makes its claims, and the smallest holds. It knows
-nothing of the servers behind the proxy. Source of the shapes: LiteLLM's `/model/info`.
+nothing of the servers that the proxy uses. Source of the shapes: LiteLLM's `/model/info`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ullage.windows.probes.cards import below, cards, payload, tokens
 from ullage.windows.probes.found import Asking, Card, Found, Target
 
 CREATED: Final = 1677610602
-"""The time that LiteLLM gives for every model of its list."""
+"""The creation time that LiteLLM gives every model in its list."""
 
 _NOTE: Final = "LiteLLM's table or its operator's entry"
 _TRUST: Final = 0.8
@@ -37,7 +37,7 @@ def probe(target: Target) -> Asking:
 
 
 def _claims(target: Target, deployment: Card) -> Iterator[Claim]:
-    """Yield the limits of one deployment; its bare `max_tokens` is none."""
+    """Yield the limits of one deployment; its plain `max_tokens` is not one."""
     info = deployment.get("model_info")
     window = tokens(below(info, "max_input_tokens"))
     if window is not None and window >= SMALLEST:

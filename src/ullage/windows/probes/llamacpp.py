@@ -1,7 +1,7 @@
-"""What a llama.cpp server says of its window: the plain server and the router.
+"""Probes a llama.cpp server for its window: the plain server and the router.
 
 Source of the shapes: recorded answers of builds b10434 and b11669 (docs/design/window.md). It
-makes no number up, and loads a router's child only when nothing else tells its window.
+invents no number, and loads a router's child only if nothing else tells its window.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def read(target: Target, answer: HttpResponse) -> Asking:
 
 
 def _router(target: Target) -> Asking:
-    """Ask a router for one child. A cold child is loaded only when its preset says nothing."""
+    """Ask a router for one child. It loads an unloaded child only if its preset tells nothing."""
     if not target.model:
         return target.silent("is a router: name the model to learn its window")
     query = f"/props?model={quote(target.model, safe='')}"
@@ -55,9 +55,9 @@ def _router(target: Target) -> Asking:
 
 
 def _read_claims(target: Target, props: Card, listed: Sequence[Card]) -> Found:
-    """Return the allocated claim of a server, and beside it the trained one of its listing.
+    """Return a server's allocated claim, and the trained claim of its listing.
 
-    The trained length alone is no window: a server that names no other gives no claim.
+    The trained length alone is no window: without another number a server gives no claim.
     """
     metas = [meta for card in listed if isinstance(meta := card.get("meta"), Mapping)]
     carriers = [props.get("default_generation_settings"), *metas]
@@ -77,18 +77,18 @@ def _read_claims(target: Target, props: Card, listed: Sequence[Card]) -> Found:
 
 
 def wants_turns(template: Any) -> bool | None:
-    """Tell whether a chat template refuses two messages of one role in a row; None without one."""
+    """Tell whether a chat template refuses two messages of one role in a row, or return None."""
     if not isinstance(template, str) or not template:
         return None
     return bool(_TURNS.search(template))
 
 
 _TURNS: Final = re.compile(r"roles? must alternate", re.IGNORECASE)
-"""What the templates of Gemma, Mistral, Llama 2 and others say when they raise."""
+"""The error text in the templates of Gemma, Mistral, Llama 2 and others."""
 
 
 def _preset(listed: Sequence[Card], model: str) -> int | None:
-    """Return the window of one slot that a router's child would be started with, or None."""
+    """Return the window of one slot with which a router's child would start, or None."""
     args = below(below(pick(listed, model), "status"), "args")
     flags = _flags(args) if isinstance(args, list) else {}
     size = _number(flags, "--ctx-size", "-c")

@@ -1,8 +1,8 @@
-"""What llama-swap tells of the servers behind it: of a running one, without starting another.
+"""Probes llama-swap for the window of a running server, without starting another one.
 
-`/props?model=ID` and `/upstream/ID/...` start a model and stop the one that runs, so only a model
-that is ready is asked; the next chat starts the others. It knows no server's command line.
-Source of the shapes: llama-swap internal/server/api.go of 2026.
+`/props?model=ID` and `/upstream/ID/...` start a model and stop the running one. So only a ready
+model is asked; the next chat starts the others. It knows no server's command line. Source of the
+shapes: llama-swap internal/server/api.go of 2026.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ OWNER: Final = "llama-swap"
 
 
 def is_llamaswap(card: Card) -> bool:
-    """Tell whether a model's card is llama-swap's."""
+    """Tell whether a model's card comes from llama-swap."""
     meta = card.get("meta")
     return card.get("owned_by") == OWNER or (isinstance(meta, Mapping) and "llamaswap" in meta)
 
 
 def probe(target: Target) -> Asking:
-    """Ask what runs, and the running server for its window. Starts and stops nothing."""
+    """Ask for the running models, and the running server for its window. Starts, stops nothing."""
     answer = payload((yield target.ask("/running")))
     running = below(answer, "running")
     if not isinstance(running, list) and not any(is_llamaswap(c) for c in target.listed):
@@ -63,7 +63,7 @@ def _upstream(upstream: Target) -> Asking:
 
 
 def _read_configured(target: Target, card: Card | None) -> tuple[Claim, ...]:
-    """Return what the operator wrote into the configuration of a model."""
+    """Return the claims in the operator's configuration of a model."""
     meta: Any = below(card, "meta")
     own = below(meta, "llamaswap")
     places = [c for c in (card, own) if isinstance(c, Mapping)]

@@ -1,7 +1,8 @@
-"""What LM Studio says: the context length a model was loaded with.
+"""Probes LM Studio for the context length of a loaded model.
 
-`max_context_length` is what the model was trained for, not what it was given. It knows both forms
-of its list (`/api/v1` and the older `/api/v0`). Source of the shapes: lmstudio-ai/docs of 2026.
+`max_context_length` is the model's trained length, not the length it was loaded with. It knows both
+forms of the list (`/api/v1` and the older `/api/v0`). Source of the shapes: lmstudio-ai/docs of
+2026.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ullage.windows.probes.found import Asking, Card, Found, Target
 
 @dataclass(frozen=True, slots=True)
 class _Instance:
-    """One loaded copy of a model: `name` is its own, `window` None where it is not told."""
+    """One loaded copy of a model: `name` is the copy's own, `window` None if unknown."""
 
     name: object
     window: int | None
@@ -25,7 +26,7 @@ class _Instance:
 
 
 def speaks(answer: HttpResponse) -> bool:
-    """Tell whether this is how LM Studio refuses an unknown path: with HTTP 200 and an error."""
+    """Tell whether LM Studio refused an unknown path: it answers HTTP 200 with an error."""
     error = below(payload(answer), "error")
     return isinstance(error, str) and error.startswith("Unexpected endpoint or method")
 
@@ -57,7 +58,7 @@ def _list_loaded(card: Card) -> Iterator[_Instance]:
 
 
 def _read(target: Target, models: list[tuple[object, list[_Instance]]]) -> Found:
-    """Return the claims of the copy that answers for the model: the smallest if several may."""
+    """Return the claims of the copy that serves the model; the smallest of several."""
     model = target.model
     copies = [i for _, loaded in models for i in loaded]
     if model is None:

@@ -1,7 +1,7 @@
-"""What Ollama says: the window a loaded model was given, and what one will be given.
+"""Probes Ollama for the window of a loaded model, or the window that its parameters request.
 
-`/api/ps` tells the allocated window of loaded models only; `/api/show` the trained length, which
-is no window, and the parameters. It knows nothing of requests, which may carry another `num_ctx`.
+`/api/ps` has the allocated window of loaded models only. `/api/show` has the parameters and the
+trained length, which is no window. It knows nothing of requests, which may set another `num_ctx`.
 Source of the shapes: ollama api/types.go and docs/context-length.mdx of 2026-08.
 """
 
@@ -19,7 +19,7 @@ CUTS: Final = "/v1 cannot set num_ctx and cuts longer prompts silently"
 
 
 def probe(target: Target) -> Asking:
-    """Ask which models are loaded, then for the model's own numbers. Loads nothing."""
+    """Ask for the loaded models, then for the model's own numbers. Loads nothing."""
     loaded = below(payload((yield target.ask("/api/ps"))), "models")
     if not isinstance(loaded, list):
         return Found()
@@ -45,7 +45,7 @@ def probe(target: Target) -> Asking:
 def _claim_allocated(
     target: Target, running: Card | None, num_ctx: int | None, trained: int | None
 ) -> Claim | None:
-    """Return the window of the loaded model, or the one that its parameters ask for."""
+    """Return the window of the loaded model, or the one that its parameters request."""
     window = tokens(below(running, "context_length"))
     if window is not None:
         return target.claim("allocated", window, note=CUTS)
@@ -57,7 +57,7 @@ def _claim_allocated(
 
 
 def _running(loaded: Sequence[Card], model: str | None) -> Card | None:
-    """Return the loaded model of this name, `:latest` added or not; without one the only one."""
+    """Return the loaded model of this name, with or without `:latest`; if None, the only one."""
     if model is None:
         return loaded[0] if len(loaded) == 1 else None
     names = {model, f"{model}:latest", model.removesuffix(":latest")}
@@ -76,7 +76,7 @@ _NUM_CTX: Final = re.compile(r"^\s*num_ctx\s+\"?([0-9]{1,9})\"?\s*$", re.MULTILI
 
 
 def _num_ctx(parameters: Any) -> int | None:
-    """Return the `num_ctx` of the parameters, which are lines of a name and a value."""
+    """Return the `num_ctx` in the parameters, which are lines of a name and a value."""
     lines = parameters if isinstance(parameters, str) else ""
     found = _NUM_CTX.findall(lines)
     return tokens(int(found[-1])) if found else None

@@ -1,8 +1,8 @@
-"""What an OpenAI-compatible `/v1/models` tells: vLLM, SGLang, and any server by known keys.
+"""Probes an OpenAI-compatible `/v1/models`: vLLM, SGLang, and any server by known keys.
 
-The keys that may stand for a window are a white list; a bare `max_tokens`, `n_ctx_train` and
-`default_max_tokens` are never one. A claim says which key matched. It knows no server that has
-an answer of its own.
+Only the keys of an allow list may give a window; a plain `max_tokens`, `n_ctx_train` and
+`default_max_tokens` never do. A claim names the key that matched. It knows no server with an API of
+its own.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ KEYS: Final[Mapping[Kind, Sequence[str]]] = {
         "top_provider.max_completion_tokens",
     ),
 }
-"""The white list of the window page: what a key in a model's card stands for."""
+"""The allow list on the window page: the meaning of each key in a model's card."""
 
 GUESSED: Final = 0.8
-"""How far a number is trusted whose key is known and whose server is not."""
+"""Confidence in a number with a known key from an unknown server."""
 
 
 def claims(target: Target, card: Card, place: str = "/v1/models") -> tuple[Claim, ...]:
-    """Return the claims of one model's card, for every key that matches; none without a bound."""
+    """Return the claims of a model's card for every matching key; empty without a bound."""
     found = tuple(_claims(target, card, place))
     return found if any(c.kind != "output" for c in found) else ()
 
@@ -73,7 +73,7 @@ def _claims(target: Target, card: Card, place: str) -> Iterator[Claim]:
 
 
 def generic(target: Target) -> Found:
-    """Return what the white list finds in the model's card; asks nothing further."""
+    """Return the result of the allow list for the model's card, without more requests."""
     card = pick(target.listed, target.model)
     found = claims(target, card) if card is not None else ()
     return Found(found, recognised=bool(found))
@@ -82,22 +82,22 @@ def generic(target: Target) -> Found:
 def is_settled(found: Found) -> bool:
     """Tell whether claims of a card need no second opinion.
 
-    A total can be the trained length of a server that has more to say at `/props`, unless the key
-    is vLLM's.
+    A total may be the trained length of a server that tells more at `/props`, unless the key is
+    vLLM's.
     """
     sure = ("allocated", "input")
     return any(c.kind in sure or c.note.startswith("max_model_len") for c in found.claims)
 
 
 def vllm(target: Target) -> Asking:
-    """Read vLLM's list. A LoRA card has a null `max_model_len`: its parent's holds."""
-    yield from ()  # everything is in the list that recognised it
+    """Read vLLM's list. A LoRA card has `max_model_len` null; then its parent's holds."""
+    yield from ()  # the list that identified the server has everything
     found = _claim_launched(target, pick(target.listed, target.model) or _base(target))
     return replace(found, counts=target.base)
 
 
 def sglang(target: Target) -> Asking:
-    """Read SGLang's list, and its server's limit of a prompt. It takes any model name."""
+    """Read SGLang's list, and its server's prompt limit. SGLang accepts any model name."""
     card = pick(target.listed, target.model) or pick(target.listed, None)
     found = _claim_launched(target, card)
     for path in ("/server_info", "/get_server_info"):  # the second one is the older name
@@ -112,20 +112,20 @@ def sglang(target: Target) -> Asking:
 
 
 def _limits(info: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the places where versions of SGLang keep the limit of a prompt."""
+    """Yield the values at the places of the prompt limit in different SGLang versions."""
     yield from at(info, "max_req_input_len")
     yield from at(info, "scheduler_info.max_req_input_len")
     yield from at(info, "internal_states[].max_req_input_len")
 
 
 def _base(target: Target) -> Card | None:
-    """Return the only card that is no adapter, when no model was named."""
+    """Return the only card that is not an adapter, if no model was named."""
     bases = [c for c in target.listed if not c.get("parent")]
     return pick(bases, None) if target.model is None else None
 
 
 def _claim_launched(target: Target, card: Card | None) -> Found:
-    """Return the claim that the server was launched with: its `max_model_len`."""
+    """Return the claim with the server's launch setting, its `max_model_len`."""
     if card is None:
         return target.report_unlisted()
     parent = card.get("parent")

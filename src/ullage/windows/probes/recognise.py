@@ -1,9 +1,9 @@
-"""Recognise the server at a base URL and ask it for its window.
+"""Recognises the server at a base URL and asks it for its window.
 
-Servers are told apart by what they answer, not by which path answers: several emulate each other,
-and one answers 200 to every path. The list of models comes first: every server has one, it
-changes nothing, and it mostly names its server. A server that falls silent is not asked again.
-It knows no HTTP client, no cache, and no number of its own.
+Servers are recognised by their answers, not by the path that answers: several emulate each other,
+and one answers 200 to every path. The list of models comes first, because every server has one, it
+changes nothing, and it usually identifies the server. A server that stops answering is not asked
+again. It knows no HTTP client, no cache, and no number of its own.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def probe(
 ) -> Asking:
     """Ask the server of `base_url` for the window of `model`; never raises.
 
-    `known` is what the same host was recognised as before (`Found.server`): it is tried first.
-    What is found has claims, or exactly one complaint.
+    `known` is the server recognised earlier at this host (`Found.server`): it is tried first. The
+    result has claims, or exactly one complaint.
     """
     target = Target(root(base_url), model, api_key, now)
     found, silence, refusal = yield from _ask_until_silent(_recognise(target, base_url, known))
@@ -59,28 +59,28 @@ _STRANGE: Final = ": it is no server known here, and its list of models names no
 def _ask_until_silent(
     asking: Asking,
 ) -> Generator[HttpRequest, HttpResponse, tuple[Found, HttpResponse | None, int]]:
-    """Pass on what is asked until a server falls silent; then no more questions are asked.
+    """Pass on requests until the server stops answering; then send no more.
 
-    Return what was found, the answer that never came, and the status of a refused key (or 0).
+    Return the result, the answer that never came, and the status of a refused key (or 0).
     """
     silence: HttpResponse | None = None
     refusal = 0
     try:
         what = next(asking)
         while True:
-            # One who did not answer once is answered for: every further ask could be a time-out.
+            # After one missing answer the rest count as missing, too: each request could time out.
             answer = silence or (yield what)
             silence = answer if answer.fault else None
             if answer.status in REFUSALS:
                 refusal = answer.status
             what = asking.send(answer)
     except StopIteration as done:
-        # The type that a generator returns is lost on the way through its exception.
+        # A generator's return type is lost on the way through its exception.
         return cast("Found", done.value), silence, refusal
 
 
 def _recognise(target: Target, base_url: str, known: str) -> Asking:
-    """Ask for the list of models, then the server it points to, then those it may be."""
+    """Ask for the list of models, then the server that it suggests, then other candidates."""
     listed, answer = yield from _list(target, base_url)
     if answer.status in REFUSALS:
         return Found()
@@ -104,7 +104,7 @@ def _recognise(target: Target, base_url: str, known: str) -> Asking:
 def _list(
     target: Target, base_url: str
 ) -> Generator[HttpRequest, HttpResponse, tuple[list[Card], HttpResponse]]:
-    """Ask for the list of models, at a second place if the first one has none."""
+    """Ask for the list of models, and at a second place if the first one has none."""
     answer = yield target.ask("/v1/models")
     listed = cards(payload(answer))
     other = _other_list(base_url)
@@ -114,16 +114,16 @@ def _list(
 
 
 def _keep_allocated(claims: Sequence[Claim]) -> tuple[Claim, ...]:
-    """Return the claims that hold on llama.cpp: newer builds list the trained length as well."""
+    """Return the claims that hold on llama.cpp; newer builds also list the trained length."""
     return tuple(claim for claim in claims if claim.kind == "allocated")
 
 
 def catalogue(
     base_url: str, api_key: str | None, now: float
 ) -> Generator[HttpRequest, HttpResponse, tuple[dict[str, tuple[Claim, ...]], str]]:
-    """Ask a server for its models; return what its list says of each, and a complaint or "".
+    """Ask a server for its models; return the claims in its list by model, and a complaint or "".
 
-    No model is asked for by itself, since that may load it: many stand there without a claim.
+    No model is requested by itself, because that may load it, so many have no claims.
     """
     target = Target(root(base_url), None, api_key, now)
     listed, answer = yield from _list(target, base_url)
@@ -139,7 +139,7 @@ def catalogue(
 
 
 def _other_list(base_url: str) -> str:
-    """Return where the list is when the chat's base URL has a path that does not end in /v1."""
+    """Return the place of the list if the path of the chat's base URL does not end in /v1."""
     parts = urlsplit(base_url)
     path = parts.path.rstrip("/")
     if not path or path.endswith("/v1"):
@@ -148,7 +148,7 @@ def _other_list(base_url: str) -> str:
 
 
 def _guess_server(listed: Sequence[Card]) -> str:
-    """Return the server that a list of models points to, "" for none."""
+    """Return the server that a list of models suggests, or ""."""
     if any(llamaswap.is_llamaswap(c) for c in listed):
         return "llama-swap"
     for card in listed:
@@ -161,7 +161,7 @@ def _guess_server(listed: Sequence[Card]) -> str:
 
 
 def _order(pointed: str, listed: Sequence[Card], generic: Found) -> Iterator[str]:
-    """Yield whom to try: the one that is pointed to, then few when the list has told something."""
+    """Yield the servers to try: the suggested one, then others, fewer if the list has claims."""
     if pointed:
         yield pointed
     if not listed:
@@ -176,14 +176,14 @@ def _order(pointed: str, listed: Sequence[Card], generic: Found) -> Iterator[str
 
 
 def _nothing(target: Target) -> Found:
-    """Return what is found at a stranger whose list has no limit for the model."""
+    """Return the result for an unknown server whose list has no limit for the model."""
     if target.model is not None and all(c.get("id") != target.model for c in target.listed):
         return replace(target.report_unlisted(), recognised=False)
     return Found()
 
 
 def _properties(target: Target) -> Asking:
-    """Ask for llama.cpp's properties; two others answer at the same path and are told apart."""
+    """Ask for llama.cpp's properties; two other servers answer there and are recognised."""
     answer = yield target.ask("/props")
     if lmstudio.speaks(answer):
         found = yield from lmstudio.probe(target)
@@ -207,10 +207,10 @@ PROBES: Final[Mapping[str, Probe]] = {
     "tabbyapi": tabbyapi.probe,
     "litellm": litellm_proxy.probe,
 }
-"""The servers that are known, by the name that `Found.server` gives."""
+"""The known servers, by the name in `Found.server`."""
 
 OTHER: Final = "openai-compatible"
-"""What `Found.server` calls a server of whom only the list of models is understood."""
+"""The value of `Found.server` if only the server's list of models is understood."""
 
 _OWNERS: Final[Mapping[str, str]] = {
     "llamacpp": "llama.cpp",
@@ -222,12 +222,12 @@ _OWNERS: Final[Mapping[str, str]] = {
     "koboldcpp": "koboldcpp",
     "tabbyapi": "tabbyapi",
 }
-"""What the servers write into `owned_by`. A pointer, not a proof: the body that follows decides."""
+"""Values of `owned_by` in the servers' lists. A hint, not a proof: the next response decides."""
 
 _WITH_LIST: Final = ("llama.cpp", "ollama", "tgi", "litellm")
-"""Those whose list of models may not name them (LM Studio is told by its answer to /props)."""
+"""Servers whose list may not identify them (LM Studio is recognised by its answer to /props)."""
 
 _WITHOUT_LIST: Final = (
     "llama-swap", "llama.cpp", "ollama", "koboldcpp", "tgi", "tabbyapi", "litellm"
 )  # fmt: skip
-"""llama-swap before /props, which it would forward."""
+"""llama-swap comes before /props, which it would forward."""

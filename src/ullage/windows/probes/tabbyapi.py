@@ -1,7 +1,7 @@
-"""What TabbyAPI says: the sequence length of the model that is loaded.
+"""Probes TabbyAPI for the sequence length of the loaded model.
 
-It knows no other model than the loaded one; one of another name may be loaded by a chat that asks
-for it, with a length of its own. Source of the shapes: tabbyAPI endpoints of 2026.
+It knows only the loaded model; a chat may load another one, with another length. Source of the
+shapes: tabbyAPI endpoints of 2026.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What Text Generation Inference says: its limits of a prompt and of prompt and answer together.
+"""Probes Text Generation Inference for its limits of the prompt, and of prompt and answer together.
 
 One server serves one model, whatever name a request gives. Source of the shapes: TGI router/src.
 """
@@ -12,7 +12,7 @@ from ullage.windows.probes.cards import payload, tokens
 from ullage.windows.probes.found import Asking, Found, Target
 
 _INPUT: Final = ("max_input_tokens", "max_input_length")
-"""The second one is the name before version 2."""
+"""The second is the name before version 2."""
 
 
 def probe(target: Target) -> Asking:
