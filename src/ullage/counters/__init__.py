@@ -1,9 +1,9 @@
 """Exact token counts of text, offline, for the vocabularies that ship in packages.
 
-`vocabulary(model)` tells which vocabulary a model has, `Vocabularies.counter(name)` counts with
-it; `band(family)` tells how far off the stand-in is where it cannot. `ullage.counters.append`
-counts text that grows, and text that may be too long. Framing and calibration are
-`ullage.core.tokens.counting`'s.
+`vocabulary(model)` returns the vocabulary of a model, and `Vocabularies.counter(name)` counts with
+it. If that is not possible, `band(family)` tells the error of the stand-in.
+`ullage.counters.append` counts text that grows, and text that may be too long. Framing and
+calibration are in `ullage.core.tokens.counting`.
 """
 
 from ullage.counters.models import Vocabulary, vocabulary

@@ -1,7 +1,7 @@
-"""How many tokens other vocabularies take for each of o200k_base's: the band of each family.
+"""How many tokens other vocabularies need per token of o200k_base: the band of each family.
 
-Numbers measured once, as data; nothing is counted here. What they do not know: your text. A
-conversation in one language or one format may lie outside; see docs/design/counting.md.
+The numbers were measured once; nothing is counted here. They do not know your text: a conversation
+in one language or one format may lie outside; see docs/design/counting.md.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Final
 
 from ullage.core.tokens.counting import UNKNOWN_VOCABULARY, Scale
 
-# Source: the table of ratios in docs/counters.md. `best` is the ratio of a whole mix of what
-# agents carry; the edges hold single pieces of that mix (p5 to p95) and 20 of 24 kinds of text.
-# Claude's vocabulary is not published: its ratios come from a reconstruction, so 5 % are added.
+# Source: the table of ratios in docs/counters.md. `best` is the ratio for a typical mix of agents'
+# texts. The edges cover single pieces of that mix (p5 to p95) and 20 of 24 kinds of text. Claude's
+# vocabulary is not published: its ratios come from a reconstruction, so 5 % are added.
 _BANDS: Final[Mapping[str, Scale]] = {
     "claude-3": Scale(0.97, 1.17, 1.82),
     "claude-4.7": Scale(1.09, 1.47, 2.06),
@@ -31,7 +31,7 @@ _BANDS: Final[Mapping[str, Scale]] = {
 
 
 def band(family: str | None) -> Scale:
-    """Return how o200k_base's count relates to a family's own; the widest band for an unknown one.
+    """Return the ratio of a family's own count to o200k_base's; the widest band if unknown.
 
     `family` is that of `ullage.counters.vocabulary(model)`.
     """

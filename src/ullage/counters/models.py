@@ -1,7 +1,7 @@
-"""Which model has which vocabulary.
+"""The vocabulary of each model.
 
-Tables of ids whose vocabulary is published, and nothing inferred from the look of a name. It does
-not load vocabularies, knows nothing of windows, nor what is installed.
+Tables of ids with a published vocabulary; nothing is guessed from a name. It loads no vocabularies,
+and knows neither windows nor installed packages.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 class Vocabulary(NamedTuple):
     """A vocabulary by name, and whether it is the model's own or a stand-in for it.
 
-    `family` names the model's own vocabulary where a stand-in is taken for it and its ratio to
-    the stand-in was measured (`ullage.counters.band`). `Vocabularies.best` counts with it where
-    an optional package brings it; for some families none does.
+    `family` names the model's own vocabulary if a stand-in replaces it and their ratio was measured
+    (`ullage.counters.band`). `Vocabularies.best` counts with the own one if an optional package has
+    it; for some families none does.
     """
 
     name: str
@@ -28,9 +28,9 @@ class Vocabulary(NamedTuple):
 
 STAND_IN: Final = Vocabulary("o200k_base", exact=False)
 
-# Source: the tables of tiktoken 0.14 (`tiktoken/model.py`), which map ids and prefixes; the ids
-# are those OpenAI lists for the prefixes. An id that joins a family later is unknown here until
-# it has a row.
+# Source: the tables of tiktoken 0.14 (`tiktoken/model.py`), which map ids and prefixes; the ids are
+# those that OpenAI lists for the prefixes. A later id of a family is unknown here until it has a
+# row.
 _PUBLISHED: Final[Mapping[str, str]] = {
     "o200k_base": """
         gpt-4o gpt-4o-mini chatgpt-4o-latest
@@ -59,17 +59,17 @@ _NAMES: Final[Mapping[str, str]] = {
 }
 
 _DATE: Final = re.compile(r"-20\d\d-[01]\d-[0-3]\d\Z")
-"""How OpenAI dates a snapshot of a model; the model keeps its vocabulary."""
+"""OpenAI's date suffix for a snapshot; the model keeps its vocabulary."""
 
 _DATED: Final = re.compile(r"[-@]20\d\d[01]\d[0-3]\d\Z")
-"""How Anthropic dates one."""
+"""Anthropic's date suffix."""
 
 _QUANTISED: Final = re.compile(r"-(?:fp8|awq|gptq-int[48])\Z")
-"""How weights of fewer bits are marked on the hub; the vocabulary stays."""
+"""Suffixes of quantised weights on the hub; the vocabulary stays the same."""
 
 
 class _Family(NamedTuple):
-    """Ids in lower case, known with one of `vendors` in front and without."""
+    """Ids in lower case, known with a prefix of `vendors` and without."""
 
     vendors: str
     ids: str
@@ -177,10 +177,11 @@ _FAMILY_OF: Final[Mapping[str, str]] = dict(_of_families())
 def vocabulary(model: str | None) -> Vocabulary:
     """Return the vocabulary of a model id, or o200k_base as a stand-in with `exact=False`.
 
-    Understood around a listed id: a date (`gpt-4o-2024-08-06`), a fine-tuned model's base
-    (`ft:gpt-4o-mini:org::id`) and the vendor in front (`openai/gpt-4o`); for ids of open weights
-    also capitals and a mark of fewer bits (`Qwen/Qwen2.5-7B-Instruct-AWQ`). A longer name that
-    only begins like a listed one is unknown. The stand-in names the family where it is known.
+    These additions to a listed id are understood: a date (`gpt-4o-2024-08-06`), a fine-tuned
+    model's base (`ft:gpt-4o-mini:org::id`) and the vendor as a prefix (`openai/gpt-4o`). For ids of
+    open weights also capitals and a quantisation suffix (`Qwen/Qwen2.5-7B-Instruct-AWQ`). A longer
+    name that only begins like a listed one is unknown. The stand-in names the family if it is
+    known.
     """
     if not model:
         return STAND_IN

@@ -1,7 +1,7 @@
-"""Counting with tiktoken, OpenAI's own: native, for who wants no other counter; nothing is fetched.
+"""Counting with tiktoken, OpenAI's own native package, for users without another; no downloads.
 
-tiktoken downloads a vocabulary when it is first asked for it, and keeps the file in a folder. Only
-a file that is there, and is the one that tiktoken would take, is used here. It knows no models.
+tiktoken downloads a vocabulary on first use, and keeps the file in a folder. This module only uses
+an existing file that tiktoken would accept. It knows no models.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def load(key: str) -> Family:
 
 
 def require_file(key: str) -> None:
-    """Raise ConfigurationError where tiktoken would fetch a vocabulary."""
+    """Raise ConfigurationError if tiktoken would download a vocabulary."""
     named = (os.environ[name] for name in FOLDERS if name in os.environ)
     folder = next(named, str(Path(tempfile.gettempdir(), "data-gym-cache")))
     name, digest = FILES[key]

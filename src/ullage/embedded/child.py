@@ -1,9 +1,9 @@
-"""The process in which llama.cpp's own HTTP server runs; started by `server`, by path or with -m.
+"""The process that runs llama.cpp's own HTTP server; started by `server`, by path or with -m.
 
 It reads one line of JSON from standard input (the fields of `launch.Launch` and the model's path),
-loads the model, and writes one line with the server's address to standard output; whatever the
-C++ code prints goes to standard error. It ends on SIGTERM, and by itself when its parent is gone.
-It imports nothing of ullage and knows nothing of conversations.
+loads the model, and writes one line with the server's address to standard output. Output of the C++
+code goes to standard error. It ends on SIGTERM, and by itself when its parent is gone. It imports
+nothing of ullage and knows nothing of conversations.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def _first_line() -> bytes:
-    """Read up to the newline without buffering, so that the watch sees the end of the pipe."""
+    """Read up to the newline without a buffer, so that the watch sees the end of the pipe."""
     line = bytearray()
     while not line.endswith(b"\n"):
         byte = os.read(0, 1)
@@ -52,9 +52,9 @@ def _first_line() -> bytes:
 def _leave_with_parent(parent: int) -> NoReturn:
     """Exit once the parent is gone.
 
-    The pipe ends at once when the parent dies, unless the parent had forked: then the fork still
-    holds the other end, and only the changed parent id tells. PR_SET_PDEATHSIG would not do: it
-    fires when the starting *thread* ends.
+    The pipe ends at once when the parent dies, unless the parent has forked: then the fork still
+    holds the other end, and only the changed parent id shows it. PR_SET_PDEATHSIG would not work:
+    it fires when the starting *thread* ends.
     """
     while os.getppid() == parent:
         ready, _, _ = select.select([0], [], [], _ORPHAN_CHECK_S)
@@ -63,7 +63,7 @@ def _leave_with_parent(parent: int) -> NoReturn:
     os._exit(0)
 
 
-def _serve(wishes: dict[str, Any]) -> Any:  # the wheel carries no types
+def _serve(wishes: dict[str, Any]) -> Any:  # the wheel has no types
     import xllamacpp
 
     params = xllamacpp.CommonParams()
@@ -73,11 +73,11 @@ def _serve(wishes: dict[str, Any]) -> Any:  # the wheel carries no types
     params.n_ctx = wishes["window"]
     params.n_parallel = wishes["slots"]
     params.kv_unified = wishes["unified_pool"]
-    # A small batch: a prompt whose client has gone is dropped only between batches, which with
-    # the default of 2048 took 14 to 18 s on two cores, with 256 about one.
+    # A small batch: a prompt whose client has gone is dropped only between batches. That took 14 to
+    # 18 s on two cores with the default of 2048, and about one with 256.
     params.n_batch = params.n_ubatch = wishes["batch"]
     params.cpuparams.n_threads = wishes["threads"]
-    # The window is to be the one asked for; "fit" may shrink it to the memory at hand.
+    # The window must be the requested one; "fit" may shrink it to the free memory.
     params.fit_params = False
     # The default keeps up to 8 GiB of old prompts in memory.
     params.cache_ram_mib = 0
@@ -86,7 +86,7 @@ def _serve(wishes: dict[str, Any]) -> Any:  # the wheel carries no types
     params.cors_origins = ""
     params.cors_origins_explicit = True
     params.endpoint_metrics = True
-    # Warnings and errors only: the default writes several lines a request, for ever.
+    # Warnings and errors only: the default writes several lines per request.
     params.verbosity = 2
     if wishes["trained"] is not None:
         kinds = xllamacpp.llama_rope_scaling_type
@@ -102,8 +102,8 @@ def _serve(wishes: dict[str, Any]) -> Any:  # the wheel carries no types
     try:
         return xllamacpp.Server(params)
     except RuntimeError as error:
-        # The cause stands in the log above; a traceback would push it out of the tail. llama.cpp
-        # writes its log in a thread of its own.
+        # The log above holds the cause; a traceback would push it out of the tail. llama.cpp writes
+        # its log in a separate thread.
         time.sleep(0.5)
         sys.exit(f"ullage: {error}")
 

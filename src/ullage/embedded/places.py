@@ -1,7 +1,7 @@
-"""Where this user's wheels come from: the package indexes that pip and uv are configured for here.
+"""Places of this user's wheels: the package indexes that pip and uv are configured for.
 
 It reads their variables and files and asks them for their default; it names no index itself, and
-fetches nothing. Keyrings and client certificates are not read. Linux only, like its room.
+downloads nothing. Keyrings and client certificates are not read. Linux only, like its package.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _YES: Final = frozenset({"1", "true", "yes", "on", "y", "t"})
 class Places:
     """Roots of package indexes, folders or pages of links, and how to reach them.
 
-    Each is a URL, or a path of this machine. A user and password in a URL are its own.
+    Each is a URL, or a local path. A user and password in a URL are for that URL.
     """
 
     indexes: tuple[str, ...] = ()
@@ -43,10 +43,10 @@ class Places:
 
 
 def find_places(environment: Mapping[str, str] | None = None) -> Places:
-    """Return the places that pip and uv look at here, what is set for either of them first.
+    """Return the places that pip and uv search here, configured ones first.
 
-    Raises ConfigurationError for a file of theirs that cannot be read, and where no index is named
-    and neither of them is there to tell its default.
+    Raises ConfigurationError if one of their files cannot be read, or if no index is configured and
+    neither tool is installed to tell its default.
     """
     given = os.environ if environment is None else environment
     pip, uv = _Settings(_of_pip(given)), _Settings(_of_uv(given))
@@ -67,15 +67,15 @@ def find_places(environment: Mapping[str, str] | None = None) -> Places:
 
 
 def default(environment: Mapping[str, str], carried: Sequence[Path] | None = None) -> str:
-    """Return the index that pip or uv, whichever is here, takes where nobody names one.
+    """Return the default index of pip or uv, whichever is installed.
 
     `carried` are wheels of pip that Python brings, by default those of `ensurepip`.
     """
     for command in _tools(environment, _list_bundled_wheels() if carried is None else carried):
         try:
-            done = subprocess.run(  # noqa: S603 - an interpreter or tool that is here, constant words
+            done = subprocess.run(  # noqa: S603 - an installed interpreter or tool, constant words
                 [*command, "install", "--help"],
-                cwd="/",  # `-m` would run a stray pip.py of the working folder
+                cwd="/",  # `-m` would run a stray pip.py in the working folder
                 env={**environment, "COLUMNS": "500", "NO_COLOR": "1"},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -95,11 +95,11 @@ def default(environment: Mapping[str, str], carried: Sequence[Path] | None = Non
 _DEFAULT: Final = re.compile(
     r"--(?:default-index|index-url) .*?\((?:by )?default:? <?(https?://[^)>\s]+)"
 )
-"""How `pip install --help` and `uv pip install --help` write it."""
+"""The form of the default in `pip install --help` and `uv pip install --help`."""
 
 
 def _tools(environment: Mapping[str, str], carried: Sequence[Path]) -> Iterator[list[str]]:
-    """Yield the commands to ask: pip beside us, the uv that started us, any of them at all."""
+    """Yield the commands to ask: this Python's pip, the uv that started it, then any other."""
     path = environment.get("PATH")
     if find_spec("pip") is not None:
         yield [sys.executable, "-m", "pip"]
@@ -107,13 +107,13 @@ def _tools(environment: Mapping[str, str], carried: Sequence[Path]) -> Iterator[
         if uv:
             yield [uv, "pip"]
     for wheel in carried:
-        yield [sys.executable, f"{wheel}/pip"]  # a wheel runs as it lies there
+        yield [sys.executable, f"{wheel}/pip"]  # Python can run a wheel without installing it
     if pip := which("pip3", path=path):
         yield [pip]
 
 
 def _list_bundled_wheels() -> list[Path]:
-    """Return the wheels of pip that `ensurepip` carries; distributions keep them elsewhere."""
+    """Return the wheels of pip in `ensurepip`; some distributions keep them elsewhere."""
     elsewhere = sysconfig.get_config_var("WHEEL_PKG_DIR")
     folders = [Path(os.__file__).parent / "ensurepip" / "_bundled", Path(elsewhere or os.devnull)]
     return [wheel for folder in folders for wheel in sorted(folder.glob("pip-*.whl"))]
@@ -124,7 +124,7 @@ def _list_bundled_wheels() -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class _Settings:
-    """The settings of one tool: what was set last of each name, as text."""
+    """The settings of one tool: the last value of each name, as text."""
 
     values: Mapping[str, str]
 
@@ -158,7 +158,7 @@ def _home(environment: Mapping[str, str]) -> Path:
 
 
 def _of_pip(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return what pip is told: by its files, global to local, then by its variables.
+    """Return pip's settings: from its files, global to local, then from its variables.
 
     The order is that of pip's page "Configuration".
     """
@@ -187,7 +187,7 @@ def _of_pip(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _of_uv(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return what uv is told by the system's and the user's files, then by its variables.
+    """Return uv's settings from the system's and the user's files, then from its variables.
 
     Files of projects are not read: they are about the projects.
     """
@@ -218,7 +218,7 @@ _UV: Final[Mapping[str, str]] = {
     "UV_OFFLINE": "offline",
     "UV_INSECURE_HOST": "insecure-host",
 }
-"""Variables of uv that say where packages are, and what each sets; a later one wins."""
+"""uv's variables for the places of packages, and the setting of each; a later one wins."""
 
 
 def _uv_files(environment: Mapping[str, str]) -> list[Path]:
@@ -230,7 +230,7 @@ def _uv_files(environment: Mapping[str, str]) -> list[Path]:
 
 
 def _take(table: Any, held: dict[str, list[str]], environment: Mapping[str, str]) -> None:
-    """Take the settings of a table of uv.toml."""
+    """Read the settings in a table of uv.toml."""
     if not isinstance(table, dict):
         return
     for name, key in (("extra-index-url", "index"), ("find-links", "find-links")):
@@ -250,7 +250,7 @@ def _take(table: Any, held: dict[str, list[str]], environment: Mapping[str, str]
 def _index(
     row: Mapping[str, Any], held: dict[str, list[str]], environment: Mapping[str, str]
 ) -> None:
-    """Take one `[[index]]` of uv.toml."""
+    """Read one `[[index]]` of uv.toml."""
     name = row.get("name")
     url = _resolve_named_index(f"{name}={row['url']}" if name else row["url"], environment)
     if row.get("format") == "flat":
@@ -262,7 +262,7 @@ def _index(
 
 
 def _resolve_named_index(text: str, environment: Mapping[str, str]) -> str:
-    """Return the URL of `NAME=URL`, with the user and password that uv is told for that name."""
+    """Return the URL of `NAME=URL`, with uv's user and password for that name."""
     name, mark, url = text.partition("=")
     if not mark or not re.fullmatch(r"[\w.-]+", name):
         return text

@@ -1,7 +1,7 @@
 """A real llama.cpp server as a supervised child process on the loopback interface.
 
-The C++ server comes out of the `xllamacpp` wheel and runs in `child`; this module starts it,
-waits until it answers, and makes sure that it is gone afterwards. It knows nothing of windows,
+The C++ server comes from the `xllamacpp` wheel and runs in `child`. This module starts it, waits
+until it answers, and makes sure that it is gone afterwards. It knows nothing of windows,
 conversations or the rest of ullage. Linux only.
 """
 
@@ -93,7 +93,7 @@ class Server:
 
     @property
     def alive(self) -> bool:
-        """Whether the child process runs."""
+        """Tell whether the child process runs."""
         with self._state:
             return self._running is not None and self._running.process.poll() is None
 
@@ -142,7 +142,7 @@ class Server:
 
 
 def demand_engine() -> None:
-    """Raise ConfigurationError where the package is missing that the server comes from."""
+    """Raise ConfigurationError if the package with the server is missing."""
     if importlib.util.find_spec("xllamacpp") is None:
         raise explain_missing("the embedded server (Linux with glibc)", "xllamacpp")
 
@@ -157,7 +157,7 @@ class _Running:
         self._owner = os.getpid()
         self._ending = threading.Lock()
         self._log = _open_log(launch.log)
-        # By path and with -P rather than with -m: so the child imports nothing of ullage.
+        # By path and with -P instead of -m, so that the child imports nothing of ullage.
         command = [sys.executable, "-P", child.__file__]
         # Without PASSIVE, OpenMP threads spin at their barriers: on two busy cores the server was
         # 30 times slower (4.3 against 134 tokens/s). Without NO_BACKTRACE a failed assertion in
@@ -170,7 +170,7 @@ class _Running:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,
-                # A Ctrl-C at the terminal is for the parent to handle.
+                # The parent handles a Ctrl-C at the terminal.
                 start_new_session=True,
             )
         except OSError as error:
@@ -181,7 +181,7 @@ class _Running:
         self._send(model, launch)
 
     def _send(self, model: Path, launch: Launch) -> None:
-        """Hand over the options through the pipe: an API key does not belong in `ps`."""
+        """Send the options through the pipe: an API key must not appear in `ps`."""
         wishes = {
             "parent": self._owner,
             "model": str(model.absolute()),
@@ -200,11 +200,11 @@ class _Running:
         pipe = self.process.stdin
         assert pipe is not None  # noqa: S101 - Popen was given PIPE
         try:
-            # The pipe stays open: its end is how the child learns that this process died.
+            # The pipe stays open: its end tells the child that this process died.
             pipe.write(json.dumps(wishes).encode() + b"\n")
             pipe.flush()
         except BrokenPipeError:
-            # The child died at once; waiting for it finds that out and says why.
+            # The child died at once; `wait_until_healthy` detects that and reports the cause.
             return
 
     def wait_until_healthy(self) -> None:
@@ -220,7 +220,7 @@ class _Running:
             time.sleep(_HEALTH_PAUSE_S)
 
     def _read_address(self, deadline: float) -> str:
-        """Read the line that the child writes when it listens; the end of the pipe is its death."""
+        """Read the line that the child writes when it listens; the pipe ends if the child dies."""
         pipe = self.process.stdout
         assert pipe is not None  # noqa: S101 - Popen was given PIPE
         line = b""
@@ -267,7 +267,7 @@ class _Running:
         return "\n".join(f"  {line}" for line in text.strip().splitlines()[-_TAIL_LINES:])
 
     def end(self) -> None:
-        """Terminate the child, kill it after the grace time, and release what it held."""
+        """Terminate the child, kill it after the grace time, and release its resources."""
         # After a fork the copy of this object in the child owns nothing.
         if os.getpid() != self._owner:
             return
@@ -278,7 +278,7 @@ class _Running:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
-            # Not stdout: a thread may be waiting in start() for its end, and closes it.
+            # Not stdout: a thread in start() may be waiting for its end, and closes it.
             if self.process.stdin is not None:
                 # A child that died before it read its options left them in the buffer.
                 with contextlib.suppress(BrokenPipeError):

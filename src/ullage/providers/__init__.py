@@ -1,9 +1,9 @@
-"""Calls of one model, streamed: whom to ask, the request, the retries, the answer.
+"""Streamed calls of one model: the target, the request, the retries, the answer.
 
-A `Provider` is called over HTTP; a `StreamProvider` is an object of the caller's that answers.
+A `Provider` is called over HTTP; a `StreamProvider` is an object of the caller that answers itself.
 
-It knows no guard, no log and no conversation; what the pieces of an answer add up to is decided in
-`core.dialects`, what an error means in `core.dialects.overflow`.
+This package knows no guard, no log and no conversation. `core.dialects` assembles the pieces of an
+answer, and `core.dialects.overflow` interprets errors.
 """
 
 from ullage.providers.client import Client

@@ -1,4 +1,4 @@
-"""The body and the headers of a call, by dialect, and what to change where a server refuses one.
+"""The body and the headers of a call, by dialect, and the changes after a server refuses a field.
 
 It sends nothing.
 """
@@ -15,7 +15,7 @@ from ullage.transport import HttpRequest
 
 
 class Quirk(NamedTuple):
-    """A field of ours that some servers refuse: by these words, to be left out or renamed."""
+    """One of our fields that some servers refuse with these words; it is left out or renamed."""
 
     name: str
     words: re.Pattern[str]
@@ -37,7 +37,7 @@ QUIRKS: Final[Sequence[Quirk]] = (
 def body(
     provider: Provider, fields: Mapping[str, Any], quirks: Sequence[Quirk] = ()
 ) -> dict[str, Any]:
-    """Return the body of a call: defaults, then the provider's options, then what is asked."""
+    """Return the body of a call: defaults, then the provider's options, then the call's fields."""
     spoken = registry.find(provider.dialect)
     made = {**spoken.endpoint.defaults(provider.base_url), **provider.options, **fields}
     inside = spoken.fields.inside
@@ -53,13 +53,13 @@ def body(
 
 
 def find_quirk(sent: Mapping[str, Any], provider: Provider, words: str) -> Quirk | None:
-    """Return what to change where a refusal names a field of ours, or None."""
+    """Return the change to make if a refusal names one of our fields, or None."""
     ours = (q for q in QUIRKS if q.name in sent and q.name not in provider.options)
     return next((quirk for quirk in ours if quirk.words.search(words)), None)
 
 
 def ask(provider: Provider, made: Mapping[str, Any]) -> HttpRequest:
-    """Return the request that carries a body."""
+    """Return the request with a body."""
     endpoint = registry.find(provider.dialect).endpoint
     url = endpoint.address(provider.base_url, provider.model)
     extra = [("accept", "text/event-stream, application/json"), ("accept-encoding", "identity")]

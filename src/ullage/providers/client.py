@@ -1,6 +1,6 @@
-"""Calls one model and streams what it answers, again where that may help.
+"""Calls one model and streams its answer, with retries if they may help.
 
-It holds connections and what it learned of its server, and no conversation. For one event loop.
+It holds connections and facts about its server, but no conversation. For one event loop.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from ullage.transport import (
 Wait = Callable[[str, float], object]
 
 SHOWN: Final = 500
-"""Characters of a server's error that are quoted; the whole body goes along."""
+"""Characters quoted from a server's error; the whole body is passed on, too."""
 
 REFUSALS: Final = frozenset({400, 422})
-"""How servers refuse a field: 422 are those in Python (FastAPI)."""
+"""Status codes with which servers refuse a field: 422 comes from Python servers (FastAPI)."""
 
 TOO_LARGE: Final = frozenset({"input", "total", "output_cap", "bytes", "media"})
 
 ERROR_BYTES: Final = 1024 * 1024
-"""The most that is read of an error."""
+"""Most bytes read of an error."""
 
 
 class Client:
     """Send requests to one model.
 
-    `chance` returns 0 to 1, `asleep` waits for seconds (None: as asyncio does).
+    `chance` returns 0 to 1. `asleep` waits for seconds (None: asyncio's sleep).
     """
 
     def __init__(
@@ -68,11 +68,11 @@ class Client:
     async def send(
         self, fields: Mapping[str, Any], hear: Hear, *, wait: Wait | None = None
     ) -> Reply:
-        """Return the model's answer; `hear` is told what is to be shown as it arrives.
+        """Return the model's answer; `hear` gets the pieces to show as they arrive.
 
-        `fields` are those of a view (`View.kwargs`). Calls again where nothing of an answer had
-        arrived and another attempt may help, and tells `wait` why and after how many seconds.
-        Raises CallFailed.
+        `fields` are those of a view (`View.kwargs`). Retries if no part of an answer had arrived
+        and another attempt may help; `wait` gets the reason and the seconds of the pause. Raises
+        CallFailed.
         """
         limits, attempt = self.provider.limits, 0
         while True:
@@ -97,7 +97,7 @@ class Client:
         await self._line.aclose()
 
     def _learn_quirk(self, trouble: CallFailed, made: Mapping[str, Any]) -> bool:
-        """Tell whether a refusal taught to leave out a field of ours; it is remembered."""
+        """Tell whether a refusal shows that one of our fields must go; it is remembered."""
         if trouble.status not in REFUSALS or trouble.kind.kind in TOO_LARGE:
             return False
         words = trouble.body if isinstance(trouble.body, str) else json.dumps(trouble.body)
@@ -140,7 +140,7 @@ class Client:
         raise facts.failure(ask, into)
 
     async def _listen(self, incoming: Incoming, into: Assembly, hear: Hear) -> None:
-        """Read an answer within its bounds; raises TimeoutError beyond that of time."""
+        """Read an answer within its limits; raises TimeoutError after the time limit."""
         import asyncio
 
         limits, spoken = self.provider.limits, registry.find(self.provider.dialect)
@@ -167,13 +167,13 @@ async def _asleep(seconds: float) -> None:
 
 
 class FailedAttempt(NamedTuple):
-    """What went wrong with an attempt, in words and as facts."""
+    """The failure of an attempt, in words and as facts."""
 
     said: str
     facts: FailureFacts
 
     def failure(self, ask: HttpRequest, into: Assembly) -> CallFailed:
-        """Return the exception, with what had arrived by then."""
+        """Return the exception, with the parts that had arrived by then."""
         facts: FailureFacts = {
             **self.facts,
             "begun": into.begun,
@@ -184,7 +184,7 @@ class FailedAttempt(NamedTuple):
 
 
 async def _refusal(ask: HttpRequest, incoming: Incoming) -> CallFailed:
-    """Return what a server answered in place of an answer."""
+    """Return the error for a server's refusal."""
     text = (await incoming.body(ERROR_BYTES)).decode("utf-8", "replace")
     secrets, status = ask.secrets(), incoming.status
     kind = classify(status, text, headers=incoming.headers)
@@ -195,14 +195,14 @@ async def _refusal(ask: HttpRequest, incoming: Incoming) -> CallFailed:
 
 
 def _explain_garbled(ask: HttpRequest, garbled: Garbled, *, lost: bool) -> FailedAttempt:
-    """Return the failure that an invalid response means."""
+    """Return the failure for an invalid response."""
     sample = redact(garbled.sample, ask.secrets())[:SHOWN]
     met = f"{garbled}: {sample!r}" if sample else str(garbled)
     return FailedAttempt(f"{_where(ask)} sent an invalid response: {met}", {"lost": lost})
 
 
 def _error(ask: HttpRequest, event: Mapping[str, Any]) -> FailedAttempt:
-    """Return what an error inside of a stream means."""
+    """Return the failure for an error event inside a stream."""
     body = _redact_body(json.dumps(event), ask.secrets())
     said = f"{_where(ask)} reported an error within its answer: {_words(body)}"
     return FailedAttempt(said, {"kind": classify(200, event), "status": 200, "body": body})
@@ -214,7 +214,7 @@ def _where(ask: HttpRequest) -> str:
 
 
 def _redact_body(text: str, secrets: Iterable[str]) -> Any:
-    """Return a body, parsed where it is JSON, without secrets however they were escaped."""
+    """Return a body, parsed if it is JSON, without secrets in any escaped form."""
     try:
         plain = json.dumps(json.loads(text), ensure_ascii=False)
         return json.loads(redact(plain, secrets))
@@ -223,7 +223,7 @@ def _redact_body(text: str, secrets: Iterable[str]) -> Any:
 
 
 def _words(body: Any) -> str:
-    """Return what a server says in the body of an error, shortened."""
+    """Return the message in the body of an error, shortened."""
     said = body
     for name in ("response", "error", "message", "detail"):
         if isinstance(said, Mapping) and said.get(name):

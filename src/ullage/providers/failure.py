@@ -1,4 +1,4 @@
-"""How a call of a model ends without an answer: one exception that carries what is known of it.
+"""The failure of a model call: one exception with all known facts.
 
 It decides nothing; `retries` does.
 """
@@ -12,7 +12,7 @@ from ullage.core.errors import ErrorKind, ProviderError
 
 
 class FailureFacts(TypedDict, total=False):
-    """What may be known of a call that failed; see `CallFailed`."""
+    """Facts that may be known about a failed call; see `CallFailed`."""
 
     kind: ErrorKind
     status: int | None
@@ -26,14 +26,15 @@ class FailureFacts(TypedDict, total=False):
     partial: str
 
 
-class CallFailed(ProviderError):  # noqa: N818 - named for what happened
-    """Report a call that brought no answer.
+class CallFailed(ProviderError):  # noqa: N818 - named for the event
+    """Report a call that returned no answer.
 
-    `kind` is what the error means for the window. `status`, `body` and `headers` are those of a
-    refusal, a `body` with status 200 is an error inside of a stream; secrets are blotted out in
-    them. `lost`: the connection broke, or the stream stopped before its end. `stalled`: the server
-    fell silent. `unreached`: nothing was sent. `partial` is the text that had arrived, `called`
-    tells that some of a tool call had, `begun` that anything had. `attempts` counts the requests.
+    `kind` is the meaning of the error for the window. `status`, `body` and `headers` are those of a
+    refusal; a `body` with status 200 is an error inside a stream. Secrets are removed from them.
+    `lost`: the connection broke, or the stream stopped before its end. `stalled`: the server
+    stopped sending. `unreached`: nothing was sent. `partial` is the text that had arrived. `called`
+    means that part of a tool call had arrived, `begun` that anything had. `attempts` counts the
+    requests.
     """
 
     code = "call_failed"

@@ -1,7 +1,7 @@
-"""One answer, heard from its first byte to its end: bytes to events to an assembly.
+"""Reads one answer from its first byte to its end: bytes to events to an assembly.
 
-Whole answers are taken as well: some gateways answer so though asked to stream. It knows no
-retries and no dialect.
+It also accepts an answer in one piece: some gateways send that despite a request to stream. It
+knows no retries and no dialect.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from ullage.transport import Broken
 Hear = Callable[[Delta], object]
 
 WHOLE_BYTES: Final = 16 * 1024 * 1024
-"""The longest answer in one piece."""
+"""Longest answer in one piece, in bytes."""
 
 TRAILING_S: Final = 10.0
-"""How long to wait for what comes behind the end of an answer, such as its usage."""
+"""Seconds to wait for data after the end of an answer, such as its usage."""
 
 LINGER_S: Final = 0.2
-"""How long to wait for the end of the connection behind all of it: with it, the connection serves
-the next call as well."""
+"""Seconds to wait for the end of the response after all that: then the connection can serve the
+next call, too."""
 
 DONE: Final = "[DONE]"
-"""What ends a stream of Chat Completions (OpenAI API reference)."""
+"""Marks the end of a stream of Chat Completions (OpenAI API reference)."""
 
 
 class ByteSource(Protocol):
-    """What an answer is read from; `transport.Incoming` is one."""
+    """A source of an answer's bytes, such as `transport.Incoming`."""
 
     async def next(self) -> bytes | None:
-        """Return the bytes that arrive next, None at the end."""
+        """Return the next bytes, or None at the end."""
         ...
 
 
@@ -49,11 +49,11 @@ async def listen(
     *,
     most_bytes: int,
 ) -> None:
-    """Read an answer into an assembly up to its end, telling what is to be shown.
+    """Read an answer into an assembly up to its end, and pass on the pieces to show.
 
-    `spoken` says how a stream is written, and whether there is more behind its terminal event.
-    Returns early where the assembly met an error. Raises Broken where the connection breaks before
-    the end of the answer, and Garbled for what is no answer or longer than `most_bytes`.
+    `spoken` says how a stream is written, and whether more follows its terminal event. Returns
+    early if the assembly met an error. Raises Broken if the connection breaks before the end of the
+    answer, and Garbled for an invalid answer or one longer than `most_bytes`.
     """
     listener = _Listener(into, hear, spoken, most_bytes)
     try:
@@ -64,7 +64,7 @@ async def listen(
             else:
                 listener.take(chunk)
     except (Broken, Garbled):
-        if not into.ended:  # else nothing but the usage is missing
+        if not into.ended:  # else only the usage is missing
             raise
     if into.ended:
         with contextlib.suppress(Broken):
@@ -73,7 +73,7 @@ async def listen(
 
 
 async def _soon(source: ByteSource, seconds: float) -> bytes | None:
-    """Return the bytes that arrive next, None at the end or where they take too long."""
+    """Return the next bytes, or None at the end or if they take too long."""
     import asyncio
 
     try:
@@ -84,7 +84,7 @@ async def _soon(source: ByteSource, seconds: float) -> bytes | None:
 
 
 class _Listener:
-    """What was heard of one answer: its form, told by the first byte, and its events."""
+    """The state of one answer: its form, known from the first byte, and its events."""
 
     def __init__(self, into: Assembly, hear: Hear, spoken: Dialect, most_bytes: int) -> None:
         self.over = False
@@ -101,7 +101,7 @@ class _Listener:
         self._heard = 0
 
     def take(self, chunk: bytes) -> None:
-        """Take the bytes that arrived next."""
+        """Take the next bytes."""
         self._size += len(chunk)
         most = min(self._most, WHOLE_BYTES) if self._form == "whole" else self._most
         if self._size > most:
@@ -121,7 +121,7 @@ class _Listener:
             self._start.clear()
 
     def end(self) -> None:
-        """Take the end of the connection."""
+        """Handle the end of the connection."""
         if self._form == "whole":
             self._one(SseEvent("", self._start.decode("utf-8-sig", "replace")), last=True)
             self._into.ended = self._into.ended or self._into.begun
@@ -143,7 +143,7 @@ class _Listener:
                 self._one(event, last=last)
 
     def _one(self, event: SseEvent, *, last: bool = False) -> None:
-        """Take one event; with `last` there is no more behind it."""
+        """Take one event; with `last` no more follows."""
         value: Any = None
         with contextlib.suppress(ValueError, RecursionError):
             value = json.loads(event.data)
@@ -162,7 +162,7 @@ class _Listener:
 
 
 def _events(lines: list[bytes]) -> list[SseEvent]:
-    """Return lines of JSON as events; empty ones say nothing."""
+    """Return lines of JSON as events; skip empty lines."""
     return [SseEvent("", line.decode("utf-8", "replace")) for line in lines if line.strip()]
 
 

@@ -1,4 +1,4 @@
-"""Which model is called, where, and within which limits: values, checked once.
+"""The model to call, its server, and the limits: values, checked once.
 
 It knows no HTTP.
 """
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What bounds one call; times are in seconds.
+    """Limits of one call; times are in seconds.
 
-    `stall_s` is the longest silence of a server, before its answer and within it: as long as
-    a local model may read a full window. `attempts` counts the first one. No wait between two
-    of them is longer than `longest_wait_s`. An answer takes `answer_s` and has `answer_bytes` on
-    its way at most (a stream spends some 300 on a token), and asks for `most_calls` tools. Raises
-    ConfigurationError for what is not positive.
+    `stall_s` is the longest silence of a server, before its answer and within it: the time that a
+    local model may need to read a full window. `attempts` includes the first one. No pause between
+    two attempts is longer than `longest_wait_s`. An answer may take up to `answer_s` and
+    `answer_bytes` (a stream needs some 300 bytes per token), and may call up to `most_calls` tools.
+    Raises ConfigurationError for values that are not positive.
     """
 
     stall_s: float = 300.0
@@ -45,7 +45,7 @@ class Limits:
                 raise ConfigurationError(f"{name} is {value}, it must be more than 0")
 
     def refuse_calls(self, count: int) -> str:
-        """Return why an answer with so many calls of tools is not taken, "" where it is."""
+        """Return why an answer with this many tool calls is refused, or "" if it is not."""
         if count <= self.most_calls:
             return ""
         return (
@@ -54,22 +54,22 @@ class Limits:
         )
 
     def refuse_time(self) -> str:
-        """Return what is said of an answer that takes too long."""
+        """Return the error text for an answer that takes too long."""
         return f"took more than {self.answer_s:g} s for one answer, the most: raise answer_s"
 
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """A model as a server knows it, and how to call it.
+    """A model by its server's name, and how to call it.
 
-    `options` are fields of the request's body, sent untouched; they win over what is sent by
-    default, never over the history, the tools and the limit of a call. `headers` go along
-    untouched and win too; their values and `api_key` are never shown. `dialect` also takes its
-    short names. `origin` says how a later start comes by the model again, as far as that is no
-    secret (`key_variable`, `embedded`, `window`); it is recorded with sessions. `window` is how
-    many tokens this model takes, where you know better. `source` answers in place of a server:
-    `streams.read_provider` makes such a record. Raises ConfigurationError for a model or a base
-    URL that cannot be.
+    `options` are fields of the request's body, sent unchanged. They take precedence over defaults,
+    but never over the history, the tools and the limit of a call. `headers` are also sent unchanged
+    and take precedence; their values and `api_key` are never shown. `dialect` also accepts its
+    short names. `origin` tells how a later start finds the model again, without secrets
+    (`key_variable`, `embedded`, `window`); it is recorded with sessions. `window` is the number of
+    tokens that this model takes, if you know it better. `source` answers instead of a server;
+    `streams.read_provider` makes such a record. Raises ConfigurationError for an invalid model or
+    base URL.
     """
 
     model: str
@@ -90,7 +90,7 @@ class Provider:
 
     @property
     def server_url(self) -> str | None:
-        """The server that is asked for the window, None without one."""
+        """The server to ask for the window, or None without one."""
         return self.base_url or None
 
     def secrets(self) -> tuple[str, ...]:
@@ -99,10 +99,10 @@ class Provider:
         return HttpRequest(self.base_url, api_key=self.api_key, private=private).secrets()
 
     def to_record(self) -> dict[str, Any]:
-        """Return what a later start needs to call the model again; no credential is in it.
+        """Return the data that a later start needs to call the model; it holds no credential.
 
-        `needs` names what it lacks: key, headers, the user and password of the URL; `program` is
-        the one whose object answers.
+        `needs` names the missing parts: key, headers, the user and password of the URL; `program`
+        means the program whose object answers.
         """
         parts = urlsplit(self.base_url)
         bare = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="")

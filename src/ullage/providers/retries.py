@@ -1,6 +1,6 @@
-"""Whether a call that failed is worth another one, and after how long.
+"""Decides whether a failed call is worth a retry, and after how long.
 
-A clock is read only where a server names a date and not its own time. It sends nothing.
+It reads a clock only if a server names a date but not its own time. It sends nothing.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from ullage.core.messages.fields import as_mapping
 from ullage.providers.failure import CallFailed
 
 AGAIN: Final = frozenset({408, 409, 425, 429})
-"""Refusals that pass: time-out, lock time-out, too early, too many (RFC 9110 and 6585; 409 as the
-SDKs of OpenAI and Anthropic take it). So do errors of the server itself."""
+"""Temporary refusals: time-out, lock time-out, too early, too many (RFC 9110 and 6585; 409 as in
+the SDKs of OpenAI and Anthropic). Most errors of the server itself are temporary, too."""
 
 NEVER: Final = frozenset({501, 505, 511})
-"""Errors of the server that stay: not implemented, HTTP version, network login (RFC 9110, 6585)."""
+"""Lasting server errors: not implemented, HTTP version, network login (RFC 9110, 6585)."""
 
 PASSING: Final = frozenset({"other", "rate_limit"})
-"""Kinds of errors that another try may mend; the rest is about the request, or about money."""
+"""Kinds of errors that a retry may fix; the others are about the request, or about money."""
 
 PASSING_CODES: Final = frozenset(
     {
@@ -30,18 +30,18 @@ PASSING_CODES: Final = frozenset(
         "internal_error", "unavailable_error", "service_unavailable", "overloaded",  # others
     }
 )  # fmt: skip
-"""Types and codes of errors inside of a stream that another try may mend."""
+"""Types and codes of errors inside a stream that a retry may fix."""
 
 FIRST_WAIT_S: Final = 1.0
 GROWTH: Final = 3.0
-"""Waits without a word of the server: 1, 3, 9 s; a server that restarts takes about ten."""
+"""Growth of the pauses without a word from the server: 1, 3, 9 s; a restart takes about ten."""
 
 JITTER: Final = 0.5
-"""The part of a wait that chance decides, so that many callers do not come back together."""
+"""The random part of a pause, so that many callers do not return at the same time."""
 
 
 def worthwhile(failed: CallFailed) -> bool:
-    """Tell whether to call again: never after content, a stall, or an error that stays."""
+    """Tell whether to retry: never after content, a stall, or a lasting error."""
     if failed.begun or failed.stalled or failed.kind.kind not in PASSING:
         return False
     if failed.unreached or failed.lost:
@@ -57,7 +57,7 @@ def wait_s(
 ) -> float:
     """Return the seconds to wait after the n-th attempt (from 1 on), `longest_s` at most.
 
-    What the server asks for is waited in full, with a little on top. `chance` returns 0 to 1.
+    The pause that the server asks for is kept in full, plus a little. `chance` returns 0 to 1.
     """
     told = read_retry_after(failed.headers)
     if told is not None:
@@ -70,7 +70,7 @@ def read_retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds that a server asks to wait, or None.
 
     Reads `retry-after-ms` (OpenAI, Azure) and `Retry-After` in seconds or as a date (RFC 9110,
-    10.2.3), which is compared with the server's own date where it tells that.
+    10.2.3). A date is compared with the server's own date if it sends one.
     """
     named = {name.lower(): value for name, value in headers.items()}
     milliseconds = _number(named.get("retry-after-ms"))
@@ -106,7 +106,7 @@ def _date(text: str | None) -> datetime | None:
 
 
 def _passes(body: Any) -> bool:
-    """Tell whether an error inside of a stream is one that passes: by its codes alone."""
+    """Tell from its codes whether an error inside a stream is temporary."""
     event = as_mapping(body) or {}
     response = as_mapping(event.get("response")) or {}
     for holder in (event, as_mapping(event.get("error")), as_mapping(response.get("error"))):

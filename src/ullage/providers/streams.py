@@ -1,4 +1,4 @@
-"""Models that are objects of the caller's: the protocol they keep to, checked once.
+"""Models that are objects of the caller: their protocol, checked once.
 
 It calls none of them.
 """
@@ -15,37 +15,36 @@ from ullage.providers.provider import Provider
 
 
 class StreamProvider(Protocol):
-    """A model that answers by itself, in place of a server that is called over HTTP.
+    """A model that answers itself, instead of a server that is called over HTTP.
 
-    It may also have, as `Provider` has them: `dialect` (how requests and events are written, else
-    Chat Completions), `base_url` (the server behind it, which is asked for its window), `options`
-    (fields of every request), and `window` (tokens, where you know better).
+    It may also have these attributes of `Provider`: `dialect` (the form of requests and events, by
+    default Chat Completions), `base_url` (the server that it uses, to ask for its window),
+    `options` (fields of every request), and `window` (tokens, if you know better).
     """
 
     @property
     def model(self) -> str:
-        """The model's name, by which its window and its price are found."""
+        """The model's name, used to find its window and price."""
         ...
 
     def stream(self, request: Mapping[str, Any], /) -> AsyncIterator[object]:
-        """Yield the pieces of an answer as they come; an async generator is the plain way.
+        """Yield the pieces of an answer as they arrive, usually as an async generator.
 
-        `request` is the body that a server of the dialect would get. A piece is a text to be
-        shown, an event of the dialect (a mapping, or an SDK's object), or a `Reply`: the whole
-        answer, as the last piece. What it raises ends the call. It is closed when a turn is
-        interrupted.
+        `request` is the body that a server of the dialect would get. A piece is text to show, an
+        event of the dialect (a mapping, or an SDK's object), or a `Reply`: the whole answer, as the
+        last piece. An exception ends the call. The iterator is closed when a turn is interrupted.
         """
         ...
 
 
 WAY: Final = "async def stream(self, request): yield ..."
-"""How a model's method begins, for error texts."""
+"""The first line of a model's method, for error texts."""
 
 
 def read_provider(given: Provider | StreamProvider) -> Provider:
-    """Return a provider as it is, and the record of one that is an object of the caller's.
+    """Return a provider unchanged, or a record for an object of the caller.
 
-    Raises ConfigurationError for an object that is neither, with what it lacks.
+    Raises ConfigurationError that names the missing parts if the object is neither.
     """
     if isinstance(given, Provider):
         return given
@@ -76,7 +75,7 @@ def read_provider(given: Provider | StreamProvider) -> Provider:
 
 
 def _check_stream(name: str, stream: Any) -> None:
-    """Refuse a method that cannot return an async iterator of one request."""
+    """Refuse a method that cannot return an async iterator for one request."""
     if inspect.iscoroutinefunction(stream) or inspect.isgeneratorfunction(stream):
         what = "a coroutine" if inspect.iscoroutinefunction(stream) else "a blocking iterator"
         raise ConfigurationError(
@@ -88,12 +87,12 @@ def _check_stream(name: str, stream: Any) -> None:
         raise ConfigurationError(
             f"{name}.stream takes no single request ({error}): write {WAY}"
         ) from error
-    except ValueError:  # of what is written in C nobody knows the parameters
+    except ValueError:  # the parameters of a C function may be unknown
         return
 
 
 def _read(given: object, name: str, field: str, kind: type) -> Any:
-    """Return an attribute that may be left out; raises ConfigurationError for a wrong one."""
+    """Return an optional attribute; raises ConfigurationError for one of the wrong type."""
     value = getattr(given, field, None)
     if value is None or (isinstance(value, kind) and not isinstance(value, bool)):
         return value

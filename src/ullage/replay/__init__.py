@@ -1,4 +1,4 @@
-"""Policies proved on recorded work: sessions run through the guard again, without a model.
+"""Tests policies on recorded work: runs sessions through the guard again, without a model.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Which policy to take: the front of cost against loss, and the one on it that is recommended.
+"""Chooses a policy: the front of cost against loss, and the recommended policy on it.
 
 It reads totals and writes settings; it replays nothing.
 """
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from ullage.replay.values import PolicyComparison
 
 SLACK: Final = 0.02
-"""How much more than the least loss a policy may lose to be recommended for its cost."""
+"""How much more than the least loss the recommended policy may lose, to be cheaper."""
 
 
 class PolicyChoice(NamedTuple):
-    """The policy that is recommended, why, and the front that it is on, the cheapest first."""
+    """The recommended policy, the reason, and the front that it is on, cheapest first."""
 
     label: str
     reason: str
@@ -31,9 +31,9 @@ class PolicyChoice(NamedTuple):
 
 
 def weigh_cost(totals: ReplayTotals) -> float:
-    """Return what a policy costs with what has to be done again, to be compared.
+    """Return the comparable cost of a policy, including work that has to be repeated.
 
-    In billionths of a dollar, or in tokens where any price is unknown.
+    The unit is billionths of a dollar, or tokens if any price is unknown.
     """
     if not totals.unpriced:
         return float(totals.nanodollars + totals.fault_nanodollars)
@@ -42,11 +42,11 @@ def weigh_cost(totals: ReplayTotals) -> float:
 
 
 def recommend(found: PolicyComparison, slack: float = SLACK) -> PolicyChoice:
-    """Return the policy to take: the cheapest, with what has to be done again, that loses little.
+    """Return the recommended policy: the cheapest, with repeated work, that loses little.
 
-    It is one of those that refuse the fewest turns, and loses at most `slack` more than the least
-    of these does. Raises ConfigurationError where no session was replayed, and for a slack that is
-    no share.
+    It is one of those that refuse the fewest turns, and it loses at most `slack` more than the
+    least loss among them. Raises ConfigurationError if no session was replayed, or if `slack` is
+    not a share.
     """
     if not 0 <= slack <= 1:
         raise ConfigurationError(f"a slack is a share of loss from 0 to 1, not {slack!r}")
@@ -62,7 +62,7 @@ def recommend(found: PolicyComparison, slack: float = SLACK) -> PolicyChoice:
 
 
 def find_front(held: Mapping[str, ReplayTotals]) -> tuple[str, ...]:
-    """Return the policies that no other one beats in cost and in loss, the cheapest first."""
+    """Return the policies that no other beats in both cost and loss, cheapest first."""
     order = sorted(held, key=lambda label: (weigh_cost(held[label]), _loss(held[label])))
     front: list[str] = []
     for label in order:
@@ -95,7 +95,7 @@ def _explain(
 def write_settings(policy: Policy) -> str:
     """Return a policy as TOML for a settings file.
 
-    Raises ConfigurationError for strategies of somebody's own: no file can name them.
+    Raises ConfigurationError for a caller's own strategies, as a file cannot name them.
     """
     for name in known_policies():
         if policy == Policy.from_name(name):

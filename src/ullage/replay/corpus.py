@@ -1,8 +1,8 @@
-"""Many sessions under several policies, in processes of this machine.
+"""Replays many sessions under several policies, in processes on this machine.
 
-The largest go first, so that no long one is left at the end. A process that dies takes no result
-with it: what was under way is replayed one by one, and a session that kills its process again is
-recorded as broken. Rows are told as they come.
+The largest sessions go first, so that no long one is left at the end. A dead process loses no
+results: its running sessions are replayed one by one, and one that kills its process again is
+recorded as broken. Rows are reported as they arrive.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from ullage.replay.values import ReplayOptions
 
 Take = Callable[[Sequence[ReplayRow]], object]
-"""Take the rows of a session as soon as they are there."""
+"""Takes the rows of a session as soon as they are there."""
 
 AHEAD: Final = 4
-"""Sessions handed to each process ahead."""
+"""Sessions handed to each process in advance."""
 
 
 class ReplayTask(NamedTuple):
-    """A session that is to be replayed, under which policies, and how large it is."""
+    """A session to replay, its policies, and its size in bytes."""
 
     place: str
     labels: tuple[str, ...]
@@ -50,7 +50,7 @@ def list_tasks(
     labels: Sequence[str],
     done: Mapping[tuple[str, str], ReplayRow],
 ) -> list[ReplayTask]:
-    """Return what is left to do, the largest sessions first; what has grown is done again."""
+    """Return the remaining tasks, largest sessions first; a session that has grown runs again."""
     tasks = []
     for place in places:
         left = tuple(label for label in labels if _is_left(place, done.get((place.name, label))))
@@ -72,13 +72,12 @@ def replay_corpus(
     take: Take = tuple,
     report: Progress = ignore,
 ) -> PolicyComparison:
-    """Replay sessions in `jobs` processes (one a core by default) and compare the policies.
+    """Replay sessions in `jobs` processes (by default one per core) and compare the policies.
 
-    `done` are rows of an earlier run: what they say of these places is not replayed again unless
-    its size has changed. `take` is given new rows as they come, `report` how many bytes of sessions
-    are done. The processes load the program that calls: have it call below
-    `if __name__ == "__main__":`. Raises ConfigurationError for fewer
-    than one process.
+    `done` are rows of an earlier run: these sessions are not replayed again unless their size has
+    changed. `take` gets new rows as they arrive, `report` the number of bytes done. The processes
+    load the calling program, so call this below `if __name__ == "__main__":`. Raises
+    ConfigurationError for fewer than one process.
     """
     jobs = os.cpu_count() or 1 if jobs is None else jobs
     if jobs < 1:
@@ -109,7 +108,7 @@ def _run_all(
 
 
 class _Pool:
-    """Processes, and what they were given; when one dies they are begun anew."""
+    """Processes and their tasks; when one dies, new ones are started."""
 
     def __init__(self, tasks: Sequence[ReplayTask], options: ReplayOptions, jobs: int) -> None:
         self._left = list(reversed(tasks))
@@ -141,7 +140,7 @@ class _Pool:
             self._suspects = list(given.values())
 
     def _run_alone(self, task: ReplayTask) -> tuple[ReplayTask, Sequence[ReplayRow]]:
-        """Replay one of the sessions that were under way when a process died, to find the one."""
+        """Replay one session that ran when a process died, to find the one that killed it."""
         try:
             with _lend_pool(1) as pool:
                 return task, self._submit(pool, task).result()
@@ -151,9 +150,9 @@ class _Pool:
             return task, _note_size(rows, task)
 
     def _submit(self, pool: ProcessPoolExecutor, task: ReplayTask) -> Future[list[ReplayRow]]:
-        """Have a process replay a session; what it starts for that takes no Ctrl-C: this one does.
+        """Submit a session to a process; processes started here ignore Ctrl-C, this one handles it.
 
-        One that is interrupted in the middle of a queue leaves the others waiting for ever.
+        A process that is interrupted while it uses a queue leaves the others waiting for ever.
         """
         if sys.platform == "win32":
             return pool.submit(run_task, self._options, task)
@@ -166,7 +165,7 @@ class _Pool:
 
 @contextmanager
 def _lend_pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """Lend processes; what ends the work here ends them at once, and nothing waits for them."""
+    """Lend processes; an error here terminates them at once, without waiting."""
     pool = ProcessPoolExecutor(jobs, CONTEXT)
     try:
         yield pool
@@ -181,11 +180,11 @@ def _lend_pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
 
 
 COLLECTED_AT: Final = 100_000
-"""Objects made since the last look from which on the garbage collector looks again; 700 to 2,000 by
-default."""
+"""Objects created since the last collection after which the garbage collector runs again; the
+default is 700 to 2,000."""
 
 CONTEXT: Final = multiprocessing.get_context("spawn")
-"""A forked process would take threads and locks of this one with it."""
+"""A forked process would inherit threads and locks of this one."""
 
 
 def run_task(options: bytes, task: ReplayTask) -> list[ReplayRow]:
@@ -199,10 +198,10 @@ def _note_size(rows: Iterable[ReplayRow], task: ReplayTask) -> list[ReplayRow]:
 
 @lru_cache(maxsize=1)
 def _lend_engine(options: bytes) -> ReplayEngine:
-    """Return the engine of this process, which was started to replay for one run.
+    """Return the engine of this process, which was started for one replay run.
 
-    A long session is hundreds of thousands of objects that stay until it is done: to look at all of
-    them for rings as often as Python does by itself took a sixth of the time.
+    A long session is hundreds of thousands of objects that stay until it is done. Python's default
+    number of searches for reference cycles among them took a sixth of the time.
     """
     gc.set_threshold(COLLECTED_AT, 50, 100)
     return ReplayEngine(pickle.loads(options))  # noqa: S301 - written by the process that started this one

@@ -1,6 +1,6 @@
-"""One session under all policies: loaded, read and measured once. What goes wrong is a row.
+"""Replays one session under all policies: loads, reads and measures it once. Errors become rows.
 
-It is what a process or a Ray task runs; it knows none of them.
+A process or a Ray task runs it; it knows neither.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from ullage.replay.values import ReplayOptions
 
 REMEMBERED: Final = 256 * 1024 * 1024
-"""Bytes, about, of messages kept as they were read: a session goes through all policies."""
+"""Approximate bytes of parsed messages in the cache, as a session goes through all policies."""
 
 FAULTS: Final = (
     UllageError, OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError,
     RecursionError, MemoryError, AssertionError,
 )  # fmt: skip
-"""What a broken file may raise, wherever it breaks: it never ends a run."""
+"""Errors that a broken file may raise anywhere; they never end a run."""
 
 LONGEST: Final = 300
-"""Characters of what is told of a session that cannot be replayed."""
+"""Longest fault text of a session that cannot be replayed, in characters."""
 
 
 def make_runtime(settings: Settings) -> ReplayRuntime:
-    """Return the runtime of a process that replays: it asks no server and writes no file."""
+    """Return the runtime of a replay process: it asks no server and writes no file."""
     alone = replace(
         settings, offline=True, store=None, cache_dir=None, summarizer=None, shares=None, pins=()
     )
@@ -53,7 +53,7 @@ class ReplayEngine:
         self._runtime = make_runtime(options.settings)
 
     def replay_place(self, place: str, labels: Sequence[str]) -> list[ReplayRow]:
-        """Return a row for each label. What a file holds may be anything: a fault is a row, too."""
+        """Return a row for each label. A file may hold anything: a fault becomes a row, too."""
         try:
             return self.replay(load_place(place, self.options.source), labels, place)
         except FAULTS as error:
@@ -63,12 +63,12 @@ class ReplayEngine:
     def replay(
         self, session: ImportedSession, labels: Sequence[str], place: str
     ) -> list[ReplayRow]:
-        """Return what a session comes to under each policy.
+        """Return the result of a session under each policy.
 
-        Raises ConfigurationError for one without an answer of a model, and an unknown window.
+        Raises ConfigurationError for a session without a model's answer, and for an unknown window.
         """
         history = read_history(session)
-        if self.options.model is not None:  # then all calls are of that one model
+        if self.options.model is not None:  # then all calls use that one model
             turns = tuple(replace(turn, model=None) for turn in history.turns)
             history = replace(history, turns=turns, model=self.options.model)
         provider = session.providers[0] if session.providers else None

@@ -1,8 +1,8 @@
-"""A recorded session as one history that only grows, with the calls that were made over it.
+"""A recorded session as one growing history, with the calls that were made on it.
 
-A program that compacts by itself leaves several windows in its file. Their summaries, and what was
-kept and so stands there twice, are taken out again: each policy is to be tried on what was really
-said and done. Values only; it knows no policy and no count.
+A program that compacts by itself leaves several windows in its file. This module removes their
+summaries, and kept messages that therefore appear twice, so that each policy is tested on the
+original messages. Values only; it knows no policy and no count.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RecordedTurn:
-    """One call of a model over the first `stop` messages of the history; its answer follows them.
+    """One call of a model with the first `stop` messages of the history; its answer follows them.
 
-    `at` is its time in seconds, None where the file has none. `usage` is what was reported for the
-    call as it was recorded, `grown` whether nothing was left out of that request: then the report
-    is of the whole history.
+    `at` is its time in seconds, or None if the file has none. `usage` is the report on the original
+    call. `grown` means that nothing was left out of that request, so the report is about the whole
+    history.
     """
 
     stop: int
@@ -53,9 +53,9 @@ class RecordedHistory:
 
 
 def read_history(session: ImportedSession) -> RecordedHistory:
-    """Return the history of a session; raises ConfigurationError where no model answered in it."""
+    """Return the history of a session; raises ConfigurationError if it has no model's answer."""
     places = _find_new(session)
-    # the messages in front of each position that are new there
+    # For each position, the number of new messages before it.
     counts = [0]
     kept = set(places)
     for place in range(len(session.messages)):
@@ -80,7 +80,7 @@ def read_history(session: ImportedSession) -> RecordedHistory:
 
 
 def _find_new(session: ImportedSession) -> list[int]:
-    """Return the positions of messages that stand in no earlier window, and are no summary."""
+    """Return the positions of messages that are in no earlier window and are no summary."""
     starts = sorted({turn.start for turn in session.turns} | {0, session.start})
     summaries = frozenset(session.summaries)
     found: list[int] = []
@@ -102,7 +102,7 @@ def _write_key(message: Any) -> str:
 
 
 def _list_turns(session: ImportedSession, counts: Sequence[int]) -> Iterator[RecordedTurn]:
-    """Yield the calls, of a file without any one before each answer."""
+    """Yield the calls; if the file records none, one before each answer."""
     if not session.turns:
         for place in range(1, len(session.messages)):
             if _is_answer(session.messages, place):
@@ -111,7 +111,7 @@ def _list_turns(session: ImportedSession, counts: Sequence[int]) -> Iterator[Rec
     last = 0
     for turn in session.turns:
         stop = counts[turn.stop]
-        if stop > last:  # else the request of a summary, or one that was sent again
+        if stop > last:  # else it requests a summary, or is a retry
             yield _make_turn(turn, stop)
             last = stop
 
@@ -122,7 +122,7 @@ def _make_turn(turn: ModelTurn, stop: int) -> RecordedTurn:
 
 
 def _is_answer(messages: Sequence[Any], place: int) -> bool:
-    """Tell whether an answer begins here: a model's message behind one that is none."""
+    """Tell whether an answer begins here: a model's message after one of another author."""
     return _is_of_model(messages[place]) and not _is_of_model(messages[place - 1])
 
 
@@ -132,7 +132,7 @@ def _is_of_model(message: Any) -> bool:
 
 
 def _read_time(text: str) -> float | None:
-    """Return the seconds of a time in ISO 8601, None for other text."""
+    """Return the seconds of a time in ISO 8601, or None for other text."""
     try:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:

@@ -1,8 +1,8 @@
-"""A replay on a cluster: sessions as rows of Ray Data, results in Parquet, each once.
+"""Replays on a cluster: sessions are rows of Ray Data, results are Parquet, each once.
 
-Ray schedules, and tries again where a worker dies. Tasks hold about as many bytes as each other, so
-none is waited for long; the largest sessions go first. The results that came are in parts in one
-folder: the same call goes on from them. The extra `ullage[ray]` brings Ray and pyarrow.
+Ray schedules the tasks, and retries if a worker dies. Tasks have a similar number of bytes, so none
+takes much longer than the others; the largest sessions go first. Results are saved in parts in one
+folder, and the same call continues from them. The extra `ullage[ray]` brings Ray and pyarrow.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from ullage.replay.values import ReplayOptions
 
 RUN: Final = "run.json"
-"""The file that says what the results in a folder are of."""
+"""The file that describes the run of the results in a folder."""
 
 SHARES: Final = 16
-"""Tasks for each worker, about: the last ones are then short beside the whole."""
+"""Approximate tasks per worker: the last ones are then short compared with the whole run."""
 
 KEPT: Final = 64
 """Tasks whose results are written as one part."""
 
 TRIES: Final = 3
-"""Times that Ray tries a task again whose worker died (`max_retries` of its tasks)."""
+"""How often Ray retries a task whose worker died (`max_retries` of its tasks)."""
 
 
 def replay_on_ray(
@@ -48,11 +48,11 @@ def replay_on_ray(
     workers: int | None = None,
     report: Progress = ignore,
 ) -> PolicyComparison:
-    """Replay sessions on the Ray cluster that this process is connected to, or on this machine.
+    """Replay sessions on the Ray cluster of this process, or on this machine.
 
-    The places must be readable under the same names on all its machines. `folder` takes the parts
-    of the results; `workers` bounds how many tasks run at once. Raises ConfigurationError where the
-    folder holds another run, and where Ray is not installed.
+    The places must be readable under the same names on all its machines. `folder` receives the
+    parts of the results. `workers` limits how many tasks run at once. Raises ConfigurationError if
+    the folder holds another run, or if Ray is not installed.
     """
     try:
         import ray
@@ -91,7 +91,7 @@ def replay_on_ray(
         for found in _collect(answered, rows, parts):
             ready += sum(sizes[place] for place in found)
             report(ready, total)
-    # not kept: the same call tries them again
+    # Not kept: the same call tries them again.
     lost = [ReplayRow(task.place, label, fault=LOST) for task in tasks for label in task.labels]
     rows = {row.key: row for row in lost} | rows
     return PolicyComparison.of(rows.values(), labels)
@@ -106,7 +106,7 @@ LOST: Final = (
 def _collect(
     answered: Iterator[Any], rows: dict[tuple[str, str], ReplayRow], parts: ReplayParts
 ) -> Iterator[set[str]]:
-    """Take results in as they come, write them in parts, and yield the sessions that are done."""
+    """Collect results as they arrive, write them in parts, and yield the finished sessions."""
     new: list[ReplayRow] = []
     try:
         for number, table in enumerate(answered, 1):
@@ -119,11 +119,11 @@ def _collect(
                 new = []
             yield {row.place for row in fresh}
     finally:
-        parts.add(new)  # also where somebody stops it
+        parts.add(new)  # also if the run is stopped
 
 
 def split_tasks(tasks: Sequence[ReplayTask], number: int) -> list[list[ReplayTask]]:
-    """Return tasks in at most so many batches of about as many bytes; large ones stand alone."""
+    """Return at most `number` batches of similar size in bytes; large tasks stay alone."""
     share = max(sum(task.size + 1 for task in tasks) / max(number, 1), 1)
     batches: list[list[ReplayTask]] = []
     held = share
@@ -137,7 +137,7 @@ def split_tasks(tasks: Sequence[ReplayTask], number: int) -> list[list[ReplayTas
 
 
 def _run_batch(batch: Mapping[str, Any], options: bytes) -> dict[str, list[Any]]:
-    """Replay the sessions of a batch, in a Ray task; the columns of their rows come back."""
+    """Replay the sessions of a batch, in a Ray task; return the columns of their rows."""
     rows: list[dict[str, Any]] = []
     for held in batch["tasks"]:
         for task in pickle.loads(held):  # noqa: S301 - written by the driver of this run
@@ -162,9 +162,9 @@ def _read_row(data: Mapping[str, Any]) -> ReplayRow:
 
 
 class ReplayParts:
-    """The folder of a run: what it is of, and its results in Parquet, part by part.
+    """The folder of a run: its description, and its results in Parquet parts.
 
-    A part stands there whole or not at all. Raises ConfigurationError for a folder of another run.
+    A part is written whole or not at all. Raises ConfigurationError for a folder of another run.
     """
 
     def __init__(self, folder: Path, run: Mapping[str, Any]) -> None:
@@ -207,7 +207,7 @@ class ReplayParts:
 
 
 def drop_parts(folder: Path) -> None:
-    """Delete the results of a run in a folder, and nothing that is not of it."""
+    """Delete the results of a run in a folder, and no other files."""
     try:
         held = json.loads((folder / RUN).read_text(encoding="utf-8"))
     except (OSError, ValueError):

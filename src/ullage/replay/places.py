@@ -1,4 +1,4 @@
-"""Where recorded sessions lie: files, folders of them, files with a conversation a line, logs.
+"""Places of recorded sessions: files, folders, files with one conversation per line, logs.
 
 A place is a text that names one session; another process loads the session by it. Sizes are in
 bytes, so that the largest sessions can go first.
@@ -33,32 +33,32 @@ if TYPE_CHECKING:
     from ullage.core.session.log.event import Event
 
 ENDINGS: Final = (".json", ".jsonl", ".json.gz", ".jsonl.gz", ".jsonl.zst", ".json.zst")
-"""What a session file in a folder is called."""
+"""Endings of session files in a folder."""
 
 LOG: Final = "log:"
-"""How the place of a session of ullage's own log begins: log:NAME@URL."""
+"""Prefix of the place of a session in an ullage log: log:NAME@URL."""
 
 LINE: Final = "#bytes="
-"""Stands between a file and the bytes of the line that is a session of its own."""
+"""Separates a file from the byte range of a line that is its own session."""
 
 _IN_LOG: Final = re.compile(rf"(?s){LOG}(.*?)@([a-z]+:.*)")
 _AT_LINE: Final = re.compile(rf"(?s)(.*){LINE}(\d+)-(\d+)")
 
 PACKED: Final = (".jsonl.gz", ".jsonl.zst")
-"""Endings of files with lines that cannot be read from the middle."""
+"""Endings of files whose lines cannot be read from the middle."""
 
 
 class SessionPlace(NamedTuple):
-    """A session: what names it, and how large it is in bytes."""
+    """A session: its name, and its size in bytes."""
 
     name: str
     size: int
 
 
 def list_places(given: Iterable[str | os.PathLike[str]]) -> list[SessionPlace]:
-    """Return the sessions in files, in folders and below, each once.
+    """Return the sessions in files, and in folders with their subfolders, each once.
 
-    Raises ConfigurationError for what is not there, and where no session is found at all.
+    Raises ConfigurationError for a missing path, and if there is no session at all.
     """
     asked = list(given)
     found: dict[str, SessionPlace] = {}
@@ -93,9 +93,9 @@ def _list_at(name: str) -> Iterator[SessionPlace]:
 
 
 def _list_in_file(path: Path) -> Iterator[SessionPlace]:
-    """Yield the sessions of a file: each of its lines where these are conversations, else one.
+    """Yield the sessions of a file: its lines if they are conversations, else the file.
 
-    One that cannot be read is a session, too: loading it says why.
+    An unreadable file is a session, too: loading it reports the error.
     """
     try:
         size = path.stat().st_size
@@ -114,7 +114,7 @@ def _list_in_file(path: Path) -> Iterator[SessionPlace]:
 
 
 def _split_log(name: str) -> tuple[str, str]:
-    """Return the name of a logged session, which may have an @ in it, and the URL of its log."""
+    """Return the name of a logged session, which may contain an @, and the URL of its log."""
     found = _IN_LOG.fullmatch(name)
     if found is None:
         raise ConfigurationError(
@@ -124,9 +124,9 @@ def _split_log(name: str) -> tuple[str, str]:
 
 
 def _split_line(name: str) -> tuple[str, int, int] | None:
-    """Return the file of a line, and where the line begins and ends, or None for other names.
+    """Return the file of a line and the line's byte range, or None for other names.
 
-    A file may be called so itself: one that is there is no line of another.
+    A file may have such a name itself: an existing file is not a line of another.
     """
     found = _AT_LINE.fullmatch(name)
     if found is None or is_file(name):
@@ -140,9 +140,9 @@ def _is_collection(path: Path) -> bool:
 
 
 def _are_conversations(lines: Iterable[bytes]) -> bool:
-    """Tell whether lines are conversations that have nothing to do with each other.
+    """Tell whether lines are independent conversations.
 
-    Requests of one conversation begin alike: each goes on from the one before.
+    Requests of one conversation begin alike, because each continues the one before.
     """
     heads = [_read_messages(line) for line in islice(lines, 2)]
     if len(heads) < 2:
@@ -154,7 +154,7 @@ def _are_conversations(lines: Iterable[bytes]) -> bool:
 
 
 def _read_messages(line: bytes) -> list[Any]:
-    """Return the messages of a line that is a conversation, [] of any other."""
+    """Return the messages of a line that is a conversation, or [] for any other line."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
@@ -166,7 +166,7 @@ def _read_messages(line: bytes) -> list[Any]:
 
 
 def list_log(url: str) -> list[SessionPlace]:
-    """Return the sessions of a log of ullage's own, at its URL."""
+    """Return the sessions of an ullage log at a URL."""
     log = open_log(url, create=False)
     try:
         return [SessionPlace(f"{LOG}{head.session}@{url}", head.seq) for head in log.sessions()]
@@ -200,7 +200,7 @@ def load_place(name: str, source: str | None = None) -> ImportedSession:
 
 
 def _is_exported(path: Path) -> bool:
-    """Tell whether a file holds a session of ullage's own, as `ullage export` writes it."""
+    """Tell whether a file holds an ullage session, as `ullage export` writes it."""
     if not path.is_file():
         return False
     with path.open("rb") as lines:
@@ -208,7 +208,7 @@ def _is_exported(path: Path) -> bool:
 
 
 def is_log(line: bytes) -> bool:
-    """Tell whether a line is an event of ullage's own."""
+    """Tell whether a line is an ullage event."""
     try:
         return bool(ndjson.parse(line.rstrip(b"\n") + b"\n").events)
     except CorruptLog:
@@ -216,7 +216,7 @@ def is_log(line: bytes) -> bool:
 
 
 def read_logged(events: Iterable[Event], path: str, name: str | None = None) -> ImportedSession:
-    """Return all messages of a session of ullage's own, as its last model would be sent them."""
+    """Return all messages of an ullage session, in the form for its last model."""
     recorded = list(events)
     held = fold(recorded)
     dialect = registry.parse_name(held.served.get("dialect") or registry.DEFAULT)
@@ -235,7 +235,7 @@ def read_logged(events: Iterable[Event], path: str, name: str | None = None) -> 
 
 
 def _find_window(events: Sequence[Event], served: Mapping[str, Any]) -> int | None:
-    """Return the window that the last report of the last model names, else the one it was given."""
+    """Return the window in the last report of the last model, or else the session's window."""
     model = served.get("model")
     for event in reversed(events):
         data = upcast_data(event) if event.type == "provider_usage" else None

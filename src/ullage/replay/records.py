@@ -1,7 +1,7 @@
-"""The rows of a run in a file, a line each, written as they come: a run that stops can go on.
+"""The rows of a run in a file, one per line, written as they arrive, so a run can continue.
 
-The first line says what the run was asked for. A line that broke off is left out when the file is
-read again. One process writes: another one is refused for as long.
+The first line describes the run. A broken last line is skipped when the file is read again. Only
+one process may write to the file.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ VERSION: Final = 1
 
 
 class ReplayRecords:
-    """The file of a run; with `afresh` what an earlier run left in it is dropped.
+    """The file of a run; `afresh` drops the rows of an earlier run.
 
-    Raises ConfigurationError where it is of another run, no file of a replay, being written by
-    another process, or cannot be written.
+    Raises ConfigurationError if the file belongs to another run, is not a replay file, is being
+    written by another process, or cannot be written.
     """
 
     def __init__(self, path: Path, run: Mapping[str, Any], *, afresh: bool = False) -> None:
@@ -49,7 +49,7 @@ class ReplayRecords:
             self._write([head])
 
     def _lock(self) -> None:
-        """Have the file alone, until it is closed; two at once would write into each other."""
+        """Lock the file until it is closed; two writers would corrupt it."""
         if sys.platform == "win32":
             return
         import fcntl
@@ -63,7 +63,7 @@ class ReplayRecords:
             ) from None
 
     def _take_in(self, head: Mapping[str, Any], *, afresh: bool) -> int:
-        """Read the rows that are there; return the bytes of all whole lines."""
+        """Read the existing rows; return the bytes of all whole lines."""
         whole = 0
         for number, (line, value) in enumerate(_list_lines(self.path)):
             if number == 0:
@@ -86,7 +86,7 @@ class ReplayRecords:
             )
 
     def _check_torn(self) -> None:
-        """Refuse a file that is neither empty nor begins like one of a replay that broke off."""
+        """Refuse a file that is neither empty nor the beginning of a replay file."""
         begun = json.dumps({KEY: VERSION}, separators=(",", ":")).removesuffix("}").encode()
         with self.path.open("rb") as file:
             start = file.read(len(begun))
@@ -105,7 +105,7 @@ class ReplayRecords:
             )
 
     def add(self, rows: Iterable[ReplayRow]) -> None:
-        """Write rows that are not there yet, all of them or none; of two the later one holds."""
+        """Write rows that are new, all or none; the later of two rows holds."""
         new = [row for row in rows if self.rows.get(row.key) != row]
         self._write([row.to_dict() for row in new])
         self.rows.update((row.key, row) for row in new)
@@ -122,7 +122,7 @@ class ReplayRecords:
             ) from error
 
     def close(self) -> None:
-        """Have everything on disk."""
+        """Write everything to disk and close the file."""
         self._out.flush()
         os.fsync(self._out.fileno())
         self._out.close()
@@ -135,7 +135,7 @@ class ReplayRecords:
 
 
 def _list_lines(path: Path) -> Iterator[tuple[bytes, Any]]:
-    """Yield the whole lines of a file, read; what follows the first broken one is left out."""
+    """Yield the whole lines of a file, parsed; stop at the first broken one."""
     with path.open("rb") as lines:
         for line in lines:
             try:
@@ -148,7 +148,7 @@ def _list_lines(path: Path) -> Iterator[tuple[bytes, Any]]:
 
 
 def read_records(path: Path) -> tuple[dict[str, Any], list[ReplayRow]]:
-    """Return what a run was asked for, and its rows, once each.
+    """Return the description of a run, and its rows, each once.
 
     Raises ConfigurationError for a file that holds no replay.
     """
@@ -161,7 +161,7 @@ def read_records(path: Path) -> tuple[dict[str, Any], list[ReplayRow]]:
 
 
 def read_row(path: Path, value: Mapping[str, Any]) -> ReplayRow:
-    """Return the row of a line; raises ConfigurationError for a line that is none."""
+    """Return the row of a line; raises ConfigurationError for an invalid line."""
     try:
         return ReplayRow.from_dict(value)
     except (LookupError, TypeError) as error:

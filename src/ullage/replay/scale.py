@@ -1,8 +1,8 @@
-"""How the sizes of a recorded session are counted when it is replayed: as its server counted them.
+"""Counts the sizes of a recorded session as its server counted them.
 
-The reports in a session say what its messages came to, and what stood beside them: tools and system
-text are in no file of most programs. The count is then taken as exact, so that policies are
-compared and not the luck of an estimate. It knows no policy.
+The reports in a session show the tokens of its messages, and of the rest: most programs do not save
+tools and system prompt. The count is then treated as exact, so that the comparison shows the
+policies and not the error of an estimate. It knows no policy.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from ullage.windows import Question
 
 SPREAD: Final = 2_000
-"""Counted tokens between two reports from which on they tell a ratio."""
+"""Counted tokens that must lie between two reports to compute a ratio."""
 
 SANE: Final = (0.3, 5.0)
-"""Ratios of reported to counted tokens that a vocabulary can have (`core.tokens.calibration`)."""
+"""Plausible ratios of reported to counted tokens (`core.tokens.calibration`)."""
 
 
 class Sizes(NamedTuple):
-    """What the messages of a history take: sums in front of each, in counted tokens; the meter.
+    """Sizes of a history's messages: sums before each, in counted tokens; and the meter.
 
-    `fixed` is what stands beside the messages, in counted tokens.
+    `fixed` is the size of everything except the messages, in counted tokens.
     """
 
     best: list[int]
@@ -42,7 +42,7 @@ class Sizes(NamedTuple):
     meter: Meter
 
     def count(self, raw: float) -> int:
-        """Return the model's tokens for so many counted ones, those beside them among them."""
+        """Return the model's tokens for counted ones, including those outside the messages."""
         return round(raw * self.meter.scale.best) + self._extra
 
     def count_high(self, raw: float) -> int:
@@ -55,19 +55,19 @@ class Sizes(NamedTuple):
 
 
 class ReplayRuntime(Runtime):
-    """A runtime whose meter is set for the session at hand, and that asks nobody."""
+    """A runtime with the meter of the current session, which asks nobody."""
 
     set_meter: Meter | None = None
 
     def meter(self, question: Question, dialect: DialectName = DEFAULT) -> Meter:
-        """Return the meter of the session that is replayed."""
+        """Return the meter of the replayed session."""
         return self.set_meter or super().meter(question, dialect)
 
 
 def measure_history(
     history: RecordedHistory, read: Transcript, meter: Meter, system: str | None
 ) -> Sizes:
-    """Return the sizes of a history, scaled to what its server reported."""
+    """Return the sizes of a history, scaled to its server's reports."""
     measured = measure(read, meter, system=system, tools=history.tools or None)
     best, high = [0], [0]
     for size in measured.sizes:
@@ -83,7 +83,7 @@ def measure_history(
 def _fit(
     history: RecordedHistory, measured: Measure, meter: Meter, best: Sequence[int]
 ) -> tuple[float, float | None]:
-    """Return the ratio of reported to counted tokens, and the tokens beside the messages."""
+    """Return the ratio of reported to counted tokens, and the tokens outside the messages."""
     told = [
         (turn.usage.prompt_tokens, best[turn.stop])
         for turn in history.turns

@@ -1,7 +1,7 @@
-"""What the calls of a replayed session cost, with the provider's cache as it is priced.
+"""Prices the calls of a replayed session, including the provider's cache.
 
-The cache holds the beginning of the last request for `life_s` seconds from its last use. New tokens
-are written to it where the provider asks a price for that. It knows no policy.
+The cache holds the prefix of the last request for `life_s` seconds after its last use. New tokens
+are written to it if the provider charges for cache writes. It knows no policy.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class PaidTurn(NamedTuple):
-    """What a call came to: cached tokens, those that had expired, and its price in billionths."""
+    """The result of a call: cached tokens, expired ones, its price in billionths of a dollar."""
 
     cached: int
     expired: int
@@ -41,10 +41,10 @@ class Till:
     def pay(
         self, prompt: int, output: int, kept: int | None, at: float | None, model: str | None
     ) -> PaidTurn:
-        """Return what a call of so many tokens comes to.
+        """Return the cache use and price of a call with this many tokens.
 
-        `kept` are the tokens of the last prompt that are still its beginning, None for all of it;
-        `at` is the time in seconds, None where it is unknown: then nothing has expired.
+        `kept` is the number of tokens that it shares with the beginning of the last prompt, or None
+        for all. `at` is the time in seconds, or None if unknown: then nothing has expired.
         """
         held = self.held if kept is None else min(kept, self.held)
         cached = held if held >= LEAST and self._reads_cache(prompt) else 0
@@ -57,7 +57,7 @@ class Till:
         return PaidTurn(cached, expired, self._price(prompt, cached, output))
 
     def price_again(self, tokens: int, prompt: int) -> int:
-        """Return what one more call costs that brings `tokens` back behind a cached prompt."""
+        """Return the price of one more call that brings `tokens` back after a cached prompt."""
         cached = prompt if self._reads_cache(prompt) else 0
         return self._price(prompt + tokens, cached, 0) or 0
 
@@ -66,7 +66,7 @@ class Till:
         return rate is not None and rate.cache_read is not None
 
     def _find_rate(self, prompt: int) -> Price | None:
-        """Return the prices of a prompt: those of the highest tier below it price all of it."""
+        """Return the prices of a prompt: the highest tier below its size prices all of it."""
         return next((rate for above, rate in self._tiers if above < max(prompt, 1)), None)
 
     def _price(self, prompt: int, cached: int, output: int) -> int | None:

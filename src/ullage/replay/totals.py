@@ -1,6 +1,6 @@
-"""What a session came to under a policy, as numbers that add up; they know no session's text.
+"""Results of sessions under a policy, as numbers that can be added; without any text.
 
-Dollars are kept in billionths, as whole numbers: the same sum whatever the order of the sessions.
+Dollars are whole billionths, so that the sum does not depend on the order of the sessions.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ NANO: Final = 1_000_000_000
 """Billionths in a dollar."""
 
 OWN: Final = "own_ms"
-"""The one number that another run does not give again."""
+"""The only number that differs between two equal runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayTotals:
-    """What sessions came to under one policy; all but `peak_tokens` are sums.
+    """The results of sessions under one policy; all but `peak_tokens` are sums.
 
-    `refused` are turns whose request did not fit whatever was done. `carried_tokens` are all prompt
-    tokens, `cached_tokens` those read from the provider's cache, `rewritten_tokens` those that were
-    cached and are new again after a compaction, `expired_tokens` after a pause longer than the
-    cache lives. `nanodollars` is what the calls cost, `unpriced` the calls without a known price.
+    `refused` counts turns whose request could not be made to fit. `carried_tokens` are all prompt
+    tokens, `cached_tokens` those read from the provider's cache. `rewritten_tokens` were cached and
+    are new again after a compaction, `expired_tokens` after a pause longer than the cache's life.
+    `nanodollars` is the cost of the calls, `unpriced` the number of calls without a known price.
 
-    Of what later turns took up, `taken_*` counts all and `lost_*` what no longer stood in the
-    request: rare `words`, `files` by name or path, `values` with a digit. `calls_again` are
-    calls made once more whose earlier result was gone. `faults` are messages out of which something
-    lost was wanted: each a call that has to be made again; `fault_tokens` is what they bring and
-    `fault_nanodollars` what that costs. `left_out` are messages that compactions took out of
-    requests or changed there. `hasty` are compactions within two answers of the one before.
-    `own_ms` is the CPU time of ullage itself, in milliseconds.
+    `taken_*` counts the earlier terms that later turns use, `lost_*` those of them that were
+    missing from the request: rare `words`, `files` by name or path, `values` with a digit.
+    `calls_again` counts repeated calls whose earlier result was gone. `faults` counts messages with
+    a lost term that was needed: each requires another call; `fault_tokens` is the tokens that these
+    bring, and `fault_nanodollars` their cost. `left_out` counts messages that compactions removed
+    or changed. `hasty` counts compactions within two answers of the one before. `own_ms` is
+    ullage's own CPU time, in milliseconds.
     """
 
     sessions: int = 0
@@ -71,33 +71,33 @@ class ReplayTotals:
 
     @property
     def dollars(self) -> float | None:
-        """What the calls cost, None where any has no known price."""
+        """The cost of the calls, or None if any price is unknown."""
         return None if self.unpriced else self.nanodollars / NANO
 
     @property
     def burden_dollars(self) -> float | None:
-        """What has to be done again costs so much more, None where the price is unknown."""
+        """The additional cost of repeated work, or None if any price is unknown."""
         return None if self.unpriced else self.fault_nanodollars / NANO
 
     @property
     def loss(self) -> float | None:
-        """The share of what later turns took up that was gone, None where they took up nothing."""
+        """The lost share of the terms that later turns use, or None if they use none."""
         taken = self.taken_words + self.taken_files + self.taken_values
         return (self.lost_words + self.lost_files + self.lost_values) / taken if taken else None
 
     @property
     def fault_rate(self) -> float | None:
-        """How many of the messages that left were wanted again, None where none left."""
+        """The share of removed messages that were needed again, or None if none were removed."""
         return self.faults / self.left_out if self.left_out else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all numbers, and what follows from them; None is unknown."""
+        """Return all numbers and the derived ones, with None if unknown."""
         told = ("dollars", "burden_dollars", "loss", "fault_rate")
         return asdict(self) | {name: getattr(self, name) for name in told}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ReplayTotals:
-        """Read what `to_dict` wrote; raises KeyError where a number is missing."""
+        """Read the result of `to_dict`; raises KeyError if a number is missing."""
         return cls(**{f.name: data[f.name] for f in fields(cls)})
 
 

@@ -1,8 +1,8 @@
-"""What later turns take up of what was said before: rare words, files, values, calls made again.
+"""Finds the earlier content that later turns use: rare words, files, values, repeated calls.
 
-A session says by itself what was worth keeping: whatever a person or the model comes back to. It
-goes by names and numbers and by words that stood in few messages, in any language. It knows no
-policy: which of it was still there is asked of whoever knows what was sent.
+A session itself shows which content was worth keeping: the user or the model returns to it. This
+module goes by names, numbers and words that occur in few messages, in any language. It knows no
+policy: the caller tells which of it was still in the request.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Kind = Literal["words", "files", "values"]
 KINDS: Final[tuple[Kind, ...]] = ("words", "files", "values")
 
 FEW: Final = 3
-"""Messages in which a plain word stood at most, to be rare. Names and numbers always count."""
+"""Most messages with a plain word for it to be rare. Names and numbers always count."""
 
 LEAST: Final = 4
-"""Characters of a plain word: shorter ones are mostly grammar."""
+"""Shortest plain word, in characters: shorter ones are mostly grammar."""
 
 
 class UsedTerm(NamedTuple):
-    """A term that is taken up: which, of which kind, and the message that takes it up."""
+    """A used term: the term, its kind, and the message that uses it."""
 
     term: str
     kind: Kind
@@ -38,14 +38,14 @@ class UsedTerm(NamedTuple):
 
 
 class CallAgain(NamedTuple):
-    """A call that was made before, word for word: where it and its results stood then."""
+    """A repeated call, word for word: the positions of the earlier call and its result."""
 
     places: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TurnUses:
-    """What one turn takes up: in what the person says, and in the answer to it."""
+    """The content that one turn uses: in the user's message, and in the answer."""
 
     terms: tuple[UsedTerm, ...] = ()
     calls: tuple[CallAgain, ...] = ()
@@ -53,13 +53,13 @@ class TurnUses:
 
 @dataclass(frozen=True, slots=True)
 class SessionUses:
-    """What each turn of a session takes up, and where each term stands."""
+    """The content that each turn of a session uses, and the positions of each term."""
 
     turns: tuple[TurnUses, ...]
     where: dict[str, list[int]]
 
     def find_source(self, used: UsedTerm, is_there: Callable[[int], bool]) -> int | None:
-        """Return the newest message that said a term, None where one that did is still there."""
+        """Return the newest message with a term, or None if any message with it is still there."""
         places = self.where[used.term]
         last = bisect_left(places, used.place) - 1
         for number in range(last, -1, -1):
@@ -69,7 +69,7 @@ class SessionUses:
 
 
 def list_message_terms(message: Message) -> set[str]:
-    """Return the terms of a message, of its calls too."""
+    """Return the terms of a message, including those of its calls."""
     found: set[str] = set()
     for part in message.parts:
         if part.kind in ("text", "result", "refusal"):
@@ -80,7 +80,7 @@ def list_message_terms(message: Message) -> set[str]:
 
 
 def find_uses(messages: Sequence[Message], stops: Sequence[int]) -> SessionUses:
-    """Return what the turns of a session take up; `stops` are the sizes of their requests."""
+    """Return the uses of a session's turns; `stops` are the sizes of their requests."""
     spoken = {
         place: list_message_terms(message)
         for place, message in enumerate(messages)
@@ -128,7 +128,7 @@ def _list_taken(terms: set[str], where: dict[str, list[int]], place: int) -> Ite
 
 
 def find_kind(term: str) -> Kind | None:
-    """Return of which kind a term is, by its form alone, or None for a short plain word."""
+    """Return the kind of a term from its form, or None for a short plain word."""
     if "/" in term or _ends_as_file(term):
         return "files"
     if any(map(str.isdigit, term)):
@@ -144,7 +144,7 @@ def _ends_as_file(term: str) -> bool:
 
 
 def _list_said(messages: Sequence[Message], start: int, stop: int) -> Iterator[int]:
-    """Yield what a person said before a call; the answer to the call before is none of it."""
+    """Yield the messages before a call, without the answer to the call before."""
     return (place for place in range(start, stop) if messages[place].role != "assistant")
 
 
@@ -153,7 +153,7 @@ def _list_answer(messages: Sequence[Message], start: int, stop: int) -> Iterator
 
 
 def _find_calls(messages: Sequence[Message]) -> Iterator[tuple[int, list[CallAgain]]]:
-    """Yield the calls of each message that were made before, and where the last time."""
+    """Yield the repeated calls of each message, with their last earlier positions."""
     made: dict[str, tuple[int, ...]] = {}
     results = {
         answered: place for place, message in enumerate(messages) for answered in message.results

@@ -1,4 +1,4 @@
-"""What a replay is asked for and what it comes to, as values: options, rows, the comparison.
+"""Options, rows and the comparison of a replay, as values.
 
 They can be pickled and written as JSON; they know no process and no file.
 """
@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """How sessions are replayed.
+    """Options of a replay.
 
     `policies` are tried by their labels. `window` is the model's window in tokens and `model` its
-    name, each None for what the session says; `prices` are dollars for a million tokens, None for
-    those of the table. `cache_life_s` is how many seconds a provider's cache lives. `source` says
-    who wrote the files. With `thorough` every turn is prepared, also where nothing can happen.
+    name, where None is the session's own. `prices` are dollars per million tokens, where None is
+    the table's. `cache_life_s` is the life of a provider's cache in seconds. `source` is the
+    program that wrote the files. With `thorough` every turn is prepared, even if nothing can
+    happen.
     """
 
     policies: Mapping[str, Policy]
@@ -50,7 +51,7 @@ class ReplayOptions:
             raise ConfigurationError(f"a cache lives 0 seconds or more, not {self.cache_life_s!r}")
 
     def name_run(self) -> dict[str, Any]:
-        """Return what two runs must have in common for their rows to stand in one file."""
+        """Return the options that two runs must share to use one file."""
         return {
             "policies": {label: repr(policy) for label, policy in self.policies.items()},
             "window": self.window,
@@ -61,9 +62,9 @@ class ReplayOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReplayRow:
-    """What one session came to under one policy; `fault` says why there are no totals.
+    """The result of one session under one policy; `fault` says why there are no totals.
 
-    `size` is that of its place when it was replayed, None where that is unknown.
+    `size` is the size of its place when it was replayed, or None if unknown.
     """
 
     place: str
@@ -74,7 +75,7 @@ class ReplayRow:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What a row is of: no other row of a run has the same."""
+        """The key of a row, unique within a run."""
         return self.place, self.policy
 
     def to_dict(self) -> dict[str, Any]:
@@ -85,19 +86,19 @@ class ReplayRow:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ReplayRow:
-        """Read what `to_dict` wrote; raises KeyError where something is missing."""
+        """Read the result of `to_dict`; raises KeyError if something is missing."""
         told = data["totals"]
         totals = None if told is None else ReplayTotals.from_dict(told)
         return cls(data["place"], data["policy"], totals, data["fault"], data.get("size"))
 
 
 SHOWN: Final = 20
-"""Sessions that could not be replayed that are named, of all that there are."""
+"""Most failed sessions that are listed by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyComparison:
-    """What all sessions came to under each policy, by label; and the sessions without a result."""
+    """The results of all sessions under each policy, by label; sessions without one in `faults`."""
 
     totals: Mapping[str, ReplayTotals]
     faults: Mapping[str, str] = field(default_factory=dict)
@@ -109,7 +110,7 @@ class PolicyComparison:
 
     @classmethod
     def of(cls, rows: Iterable[ReplayRow], labels: Iterable[str]) -> PolicyComparison:
-        """Return the comparison that rows make; each session and policy counts once."""
+        """Return the comparison of rows; each session and policy counts once."""
         found: dict[str, dict[str, ReplayTotals]] = {label: {} for label in labels}
         faults: dict[str, str] = {}
         for row in rows:

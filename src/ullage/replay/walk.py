@@ -1,8 +1,8 @@
-"""One session through the real guard under one policy, turn by turn, without a model.
+"""Runs one session through the real guard under one policy, turn by turn, without a model.
 
-Between two compactions a request is the one before with the new messages behind it. Where that is
-sure (nothing is repaired, no media, the count below all that the policy acts on) such turns are
-reckoned and not prepared: `thorough` prepares each, and comes to the same totals.
+Between two compactions a request is the one before, followed by the new messages. If that is
+certain (nothing is repaired, no media, the count is below every threshold of the policy), such
+turns are computed and not prepared. `thorough` prepares each turn, with the same totals.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ullage.replay.history import RecordedHistory
 
 HASTY: Final = 2
-"""Answers after a compaction within which the next one comes too soon."""
+"""Answers after a compaction within which the next one counts as too soon."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class ReadHistory:
 
     @cached_property
     def read(self) -> Transcript:
-        """The history as it is read."""
+        """The parsed history."""
         codec = self.runtime.codec_for(self.history.dialect)
         return codec.read(list(self.history.messages))
 
@@ -62,24 +62,24 @@ class ReadHistory:
 
     @cached_property
     def system(self) -> str | None:
-        """The system text beside the messages."""
+        """The system prompt outside the messages."""
         return system_text(self.history.system)
 
     @cached_property
     def sizes(self) -> Sizes:
-        """What its messages take."""
+        """The sizes of its messages."""
         self.runtime.set_meter = None
         meter = self.runtime.meter(Question(self.model), self.history.dialect)
         return measure_history(self.history, self.read, meter, self.system)
 
     @cached_property
     def uses(self) -> SessionUses:
-        """What its turns take up."""
+        """The content that its turns use."""
         return find_uses(self.messages, [turn.stop for turn in self.history.turns])
 
     @cached_property
     def outputs(self) -> list[int]:
-        """The tokens of each answer, as reported, else as counted."""
+        """The tokens of each answer, as reported, or else as counted."""
         stops = [turn.stop for turn in self.history.turns]
         found = []
         for turn, end in zip(self.history.turns, [*stops[1:], len(self.messages)], strict=True):
@@ -94,7 +94,7 @@ class ReadHistory:
 
     @cached_property
     def is_plain(self) -> bool:
-        """Whether requests between compactions only grow, in known steps."""
+        """Tell whether requests between compactions only grow, in known steps."""
         codec = self.runtime.codec_for(self.history.dialect)
         if mending.repair(self.read, codec).repairs or self.read.measure_media().images:
             return False
@@ -102,7 +102,7 @@ class ReadHistory:
 
 
 class _Standing(NamedTuple):
-    """What was sent last: its messages by their digests, and its size in counted tokens."""
+    """The last request: its messages by their digests, and its size in counted tokens."""
 
     digests: tuple[bytes, ...]
     sizes: tuple[int, ...]
@@ -112,10 +112,10 @@ class _Standing(NamedTuple):
 
 @dataclass
 class _Present:
-    """Which messages stand in a request as they were, and the terms of what stands for others."""
+    """The messages that are unchanged in a request, and the terms of those that replace others."""
 
     tail: int = 0
-    """From this position on all do."""
+    """All messages from this position on are unchanged."""
     alive: frozenset[int] = frozenset()
     written: frozenset[str] = frozenset()
     back: set[int] = field(default_factory=set)
@@ -128,7 +128,7 @@ class _Present:
 def walk_session(
     read: ReadHistory, policy: Policy, window: int, *, thorough: bool = False
 ) -> ReplayTotals:
-    """Return what a session comes to under a policy in a window of so many tokens."""
+    """Return the result of a session under a policy, in a window of this many tokens."""
     return _Walk(read, policy, window, thorough=thorough).run()
 
 
@@ -168,7 +168,7 @@ class _Walk:
                 turn += left
                 continue
             until = self._find_next(turn) if self.leaps else turn + 1
-            # the one in front of the next is prepared, too: its report is what that one rests on
+            # The turn before the next is prepared, too: the next one uses its report.
             for between in range(turn + 1, until - 1):
                 self._reckon(between)
             turn = max(turn + 1, until - 1)
@@ -182,7 +182,7 @@ class _Walk:
     def _find_next(self, turn: int) -> int:
         """Return the next turn in which the policy may act, or the number of turns."""
         standing = self.standing
-        assert standing is not None  # noqa: S101 - asked for behind a request that was sent
+        assert standing is not None  # noqa: S101 - only called after a request was sent
         start, high = self.turns[turn].stop, self.sizes.high
         for later in range(turn + 1, len(self.turns)):
             grown = standing.high + high[self.turns[later].stop] - high[start]
@@ -192,7 +192,7 @@ class _Walk:
 
     @cached_property
     def least(self) -> float:
-        """The tokens from which on the policy acts, or a request is refused."""
+        """The tokens at which the policy acts, or a request is refused."""
         window: Window = self.port.window()
         bound = window.working_tokens or 0
         found = min((rung.at for rung in self.policy.rungs), default=1.0) * bound
@@ -233,7 +233,7 @@ class _Walk:
         return True
 
     def _keep(self, before: _Standing | None, now: _Standing) -> int:
-        """Return the tokens of the last request that begin this one, too."""
+        """Return the tokens at the beginning that this request shares with the last one."""
         if before is None:
             return 0
         same = 0
@@ -260,16 +260,16 @@ class _Walk:
         self.present = _Present(tail, frozenset(alive), frozenset(written))
 
     def _reckon(self, number: int) -> None:
-        """Take a turn into account whose request is the last one with the new messages behind."""
+        """Count a turn whose request is the last one plus the new messages."""
         standing, best, high = self.standing, self.sizes.best, self.sizes.high
-        assert standing is not None  # noqa: S101 - there is none between refused ones
+        assert standing is not None  # noqa: S101 - refused turns are not computed
         since, stop = self.turns[number - 1].stop, self.turns[number].stop
         grown = standing.best + best[stop] - best[since]
         self.standing = standing._replace(best=grown, high=standing.high + high[stop] - high[since])
         self._account(number, grown, None)
 
     def _account(self, number: int, raw: int, kept: int | None) -> None:
-        """Add what a turn costs, and what it takes up."""
+        """Add the cost of a turn, and the content that it uses."""
         turn, prompt, output = self.turns[number], self.sizes.count(raw), self.read.outputs[number]
         rewritten = 0 if kept is None else max(self.till.held - kept, 0)
         paid = self.till.pay(prompt, output, kept, turn.at, turn.model)
@@ -288,7 +288,7 @@ class _Walk:
         self._find_loss(number, prompt)
 
     def _find_loss(self, number: int, prompt: int) -> None:
-        """Add what a turn takes up, and what of it is gone."""
+        """Count the terms that a turn uses, and those that are gone."""
         uses, present, found = self.read.uses, self.present, self.read.uses.turns[number]
         taken = dict.fromkeys(("taken_words", "taken_files", "taken_values"), 0)
         for used in found.terms:
@@ -314,7 +314,7 @@ class _Walk:
         return uses.find_source(used, self.present.has)
 
     def _fetch(self, place: int, prompt: int) -> None:
-        """Take a message back that is wanted again: one more call brings it."""
+        """Bring back a message that is needed again, with one more call."""
         self.present.back.add(place)
         best = self.sizes.best
         tokens = round((best[place + 1] - best[place]) * self.sizes.meter.scale.best)

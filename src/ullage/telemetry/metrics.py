@@ -1,4 +1,4 @@
-"""What a guard's events are as metrics: `ullage.metrics.Metrics(model).on_event` listens.
+"""Metrics of a guard's events: `ullage.metrics.Metrics(model).on_event` listens.
 
 ::
 
@@ -39,26 +39,28 @@ if TYPE_CHECKING:
     from ullage.core.tokens.window import Window
 
 TOKENS: Final = tuple(2.0**power for power in range(10, 22))
-"""Upper edges for sizes, in tokens: 1,024 to 2,097,152, by doubling."""
+"""Upper bucket limits for sizes, in tokens: 1,024 to 2,097,152, doubling."""
 
 USED: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0, 1.1)
-"""Upper edges for the share of a window: the tiers of `core.tokens.gauge` are among them."""
+"""Upper bucket limits for the used share of a window; they include the tiers of
+`core.tokens.gauge`."""
 
 SHARES: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-"""Upper edges for what a compaction left."""
+"""Upper bucket limits for the share that a compaction left."""
 
 ANSWERS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0)
-"""Upper edges for how long a compaction lasted."""
+"""Upper bucket limits for the number of answers until the next compaction."""
 
 SECONDS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
-"""Upper edges for what the guard takes of a request's time."""
+"""Upper bucket limits for the guard's share of a request's time, in seconds."""
 
 OVERFLOWS: Final = ("input", "total")
-"""Refusals that say that a window is too small; bytes, rates and output caps say something else."""
+"""Refusals that show that a window is too small, unlike those about bytes, rates and output caps.
+Refusals that show that a window is too small, unlike those about bytes, rates and output caps."""
 
 
 MOST_MODELS: Final = 1_000
-"""Models of which it is remembered what was said of their window last."""
+"""Most models whose last reported window is remembered."""
 
 
 # --- what a guard's events add up to --------------------------------------------------------------
@@ -186,7 +188,7 @@ Side = Literal["client", "upstream"]
 class Metrics(Unpicklable):
     """Counts the events of guards. Safe to share between threads.
 
-    `model` is the label where an event names none; give one `registry` to the metrics of several
+    `model` is the label for events that name none. Give one `registry` to the metrics of several
     guards to have them on one page.
     """
 
@@ -214,7 +216,7 @@ class Metrics(Unpicklable):
         self.cache_bust_tokens = counter(CACHE_BUST_TOKENS_TOTAL)
 
     def on_event(self, event: Event) -> None:
-        """Count one event; those that are no metric are left alone."""
+        """Count one event; ignore events that belong to no metric."""
         self.record_event(event, self.model)
 
     def record_event(self, event: Event, model: str | None) -> None:
@@ -224,15 +226,15 @@ class Metrics(Unpicklable):
             count(self, event, model)
 
     def render(self) -> str:
-        """Return everything counted so far as Prometheus reads it."""
+        """Return all counts in the text format of Prometheus."""
         return self.registry.render()
 
 
 class ProxyMeters:
-    """What a proxy counts besides the events of its guards. Safe to share between threads.
+    """Counts of a proxy other than the events of its guards. Safe to share between threads.
 
-    Labels that a caller of the proxy could choose are bounded by the registry: a model beyond the
-    first hundred is `other`.
+    The registry limits labels that a caller of the proxy could choose: a model after the first
+    hundred is `other`.
     """
 
     def __init__(self, registry: Registry) -> None:
@@ -296,23 +298,23 @@ class ProxyMeters:
         self.workers_ended = counter(WORKERS_ENDED_TOTAL)
 
     def request(self, model: str | None, outcome: Outcome) -> None:
-        """Count a request: sent as it came, trimmed, blocked by an answer of our own, or error."""
+        """Count a request: sent unchanged, trimmed, blocked by an answer of our own, or error."""
         self.requests.add(model=model, outcome=outcome)
 
     def overhead(self, seconds: float) -> None:
-        """Count the time that the guard took of one request."""
+        """Count the time that the guard needed for one request."""
         self.guard_overhead.observe(max(seconds, 0.0))
 
     def observe_compaction(self, seconds: float) -> None:
-        """Count the time that a request with a compaction took to prepare."""
+        """Count the time to prepare a request with a compaction."""
         self.compaction_duration.observe(max(seconds, 0.0))
 
     def tool_answer(self, tool: str, outcome: str) -> None:
-        """Count a call of a tool that was added, by what came of it."""
+        """Count a call of an added tool, by its outcome."""
         self.tool_answers.add(tool=tool, outcome=outcome)
 
     def refuse(self, bound: str) -> None:
-        """Count a request that was told to come again."""
+        """Count a request whose client was told to retry later."""
         self.refused.add(bound=bound)
 
     def end_worker(self) -> None:
@@ -320,22 +322,22 @@ class ProxyMeters:
         self.workers_ended.add()
 
     def load(self, waiting: int, size: int, resident: int) -> None:
-        """Set how many requests wait for a worker, the bytes of those under way, and of memory."""
+        """Set the number of waiting requests, the bytes of running ones, the memory in bytes."""
         self.requests_waiting.set(waiting)
         self.request_bytes.set(size)
         self.resident_bytes.set(resident)
 
     def store(self, away_s: float | None, waiting: int) -> None:
-        """Set for how long the store has been away, and how many changes wait for it."""
+        """Set how long the store has been away, and how many changes wait for it."""
         self.store_away.set(away_s or 0.0)
         self.store_waiting.set(waiting)
 
     def recovery(self, outcome: Recovery) -> None:
-        """Count an overflow said by the upstream, by what came of it."""
+        """Count an overflow reported by the upstream, by its outcome."""
         self.recoveries.add(outcome=outcome)
 
     def window(self, model: str | None, window: Window) -> None:
-        """Set the bound of a model, said by one source alone; one that is unknown has none."""
+        """Set a model's bound under its only current source; an unknown bound is removed."""
         said = (window.source, window.input_tokens)
         if self._said.get(model) == said:
             return
@@ -349,27 +351,27 @@ class ProxyMeters:
             self.windows.set(window.input_tokens, model=model, source=window.source)
 
     def pressure(self, model: str | None, before: Tier, after: Tier) -> None:
-        """Count a conversation's tier where it is another than at its last request."""
+        """Count a conversation's tier if it differs from the one at its last request."""
         if after != before:
             self.transitions.add(model=model, tier=after)
 
     def stream_aborted(self, side: Side) -> None:
-        """Count a stream that the client left, or that the upstream did not end."""
+        """Count a stream that the client left, or that the upstream did not finish."""
         self.streams_aborted.add(side=side)
 
     def fault(self) -> None:
-        """Count a fault of the guard itself: the request was forwarded as it came, or refused."""
+        """Count a failure of the guard itself; its request was forwarded unchanged, or refused."""
         self.guard_faults.add()
 
     def leave_unguarded(self, model: str | None, reason: str) -> None:
-        """Count a request that went out as it came since the guard had no part in it."""
+        """Count a request that was sent unchanged because the guard did not handle it."""
         self.unguarded.add(model=model, reason=reason)
 
 
 def enable(host: Host) -> Metrics:
-    """Count the events of all guards of a runtime from now on; return what counts them.
+    """Count the events of all guards of a runtime from now on; return the counter.
 
-    A second time returns the same. Whoever listens there already goes on listening.
+    A second call returns the same one. Existing listeners keep listening.
     """
     held = find_listener(host, Metrics)
     if held is None:
@@ -382,7 +384,7 @@ def enable(host: Host) -> Metrics:
 
 
 def _pressure(metrics: Metrics, event: ContextPressure, model: str | None) -> None:
-    """Count the share of the window at the send; what was reported after it is not sent again."""
+    """Count the share of the window when the request is sent; later reports are not counted."""
     seen = event.assessment
     if event.phase != "prepared" or seen.ratio is None:
         return
@@ -420,7 +422,7 @@ def _count_bust(metrics: Metrics, event: CacheBust, model: str | None) -> None:
 
 
 def _count_failure(metrics: Metrics, event: CompactionFailed, model: str | None) -> None:
-    """Count a compaction that changed nothing; its reason is prose, and prose is no label."""
+    """Count a compaction that changed nothing; its reason is free text, and so no label."""
     del model
     strategy, trigger = event.strategy or None, event.trigger or None
     metrics.compactions.add(strategy=strategy, trigger=trigger, outcome="failed")
@@ -442,7 +444,7 @@ def _count_overflow(metrics: Metrics, event: Refused, model: str | None) -> None
 
 
 def _count_answer(metrics: Metrics, event: Answered, model: str | None) -> None:
-    """Count dollars where a price is known, and tokens where none is: never 0 dollars for them."""
+    """Count dollars if a price is known, and tokens if not; unpriced tokens never add 0 dollars."""
     name, used = event.model or model, event.usage
     for kind, amount in _kinds(used):
         if amount:
@@ -456,7 +458,7 @@ def _count_answer(metrics: Metrics, event: Answered, model: str | None) -> None:
 
 
 def _kinds(used: Usage) -> tuple[tuple[str, int], ...]:
-    """Return the buckets of a usage by the names they have as a label."""
+    """Return the parts of a usage with their label values."""
     return (
         ("input_uncached", used.input),
         ("cache_read", used.cache_read),
@@ -484,6 +486,6 @@ COUNTED: Final[Mapping[type, Callable[[Metrics, Any, str | None], None]]] = Mapp
         Answered: _count_answer,  # tokens, cost_usd, unpriced_tokens
     }
 )
-"""What each event adds to; events that are not named are no metric."""
+"""The function that counts each event; other events belong to no metric."""
 
 __all__ = ["CONTENT_TYPE", "COUNTED", "Host", "Metrics", "ProxyMeters", "enable"]

@@ -1,13 +1,13 @@
-"""Guarded requests as OpenTelemetry spans, by the names of the GenAI conventions (1.3b0).
+"""Guarded requests as OpenTelemetry spans, named by the GenAI conventions (1.3b0).
 
 ::
 
-    spans = otel.enable(runtime)                       # guards' events become spans by themselves
-    with spans.request("qwen3-8b", stream=True) as span:  # a span around what is guarded within
+    spans = otel.enable(runtime)                           # guards' events become spans
+    with spans.request("qwen3-8b", stream=True) as span:   # a span around the guarded calls inside
         span.note(status=200)
 
-Without an SDK nothing is recorded. No message, prompt, answer or text of an error is ever in a
-span. The package of the extra `otel` is loaded when spans are first asked for.
+Without an SDK nothing is recorded. A span never holds a message, a prompt, an answer or the text of
+an error. The package of the extra `otel` is loaded on first use.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 SCOPE: Final = "ullage"
 OPERATION: Final = "chat"
 OVERFLOW: Final = "context_overflow"
-"""What an error is called that is a request too large for its window."""
+"""The error type of a request that is too large for its window."""
 
 RECOVERIES: Final = frozenset({"overflow_recovery", "transport_recovery"})
 """Triggers of compactions that belong to the request that was sent before them."""
@@ -74,7 +74,7 @@ NAMES: Final[Mapping[str, str]] = MappingProxyType(
         "error": "error.type",
     }
 )
-"""Every fact that a span may carry, and what it is called. There is no other."""
+"""All facts that a span may hold, and their attribute names."""
 
 COMPATIBLE: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -83,24 +83,24 @@ COMPATIBLE: Final[Mapping[str, str]] = MappingProxyType(
         "ratio": "gen_ai.context.utilization",
     }
 )
-"""Second names that some back ends read (earlier conventions; Sentry), on request only."""
+"""Additional names that some back ends read (earlier conventions; Sentry), only on request."""
 
 Fact = str | int | float | bool | None
 
 
 @dataclass(slots=True)
 class Open:
-    """A span under way. `note` adds facts by the names of the table; None says nothing."""
+    """An open span. `note` adds facts by the names of the table, and skips None."""
 
     span: Span
     names: tuple[Mapping[str, str], ...] = (NAMES,)
     ends: bool = False
-    """Whether it ends with its answer; else whoever began it ends it."""
+    """Whether it ends with its answer; otherwise its creator ends it."""
     ready: bool = False
-    """Whether its request was ready to be sent: what is prepared after that is the next one's."""
+    """True if it ends with its answer; otherwise its creator ends it."""
 
     def note(self, **facts: Fact) -> None:
-        """Add facts; raises KeyError for one that the table does not name."""
+        """Add facts; raises KeyError for a name that is not in the table."""
         for fact, value in facts.items():
             if value is not None:
                 self.span.set_attribute(NAMES[fact], value)
@@ -122,10 +122,10 @@ _UNDER_WAY: Final[ContextVar[Open | None]] = ContextVar("ullage_span", default=N
 class Spans:
     """Makes a span of each guarded request. Safe to share between threads and event loops.
 
-    `provider` is OpenTelemetry's tracer provider, by default the one that is set globally. With
-    `compatible` the facts of `COMPATIBLE` stand under both their names. Outside `request` a span
-    runs from the first event of a request to its answer, in the thread or task that both are told
-    in; a request whose end is not told there has none.
+    `provider` is OpenTelemetry's tracer provider, by default the global one. With `compatible` the
+    facts of `COMPATIBLE` are recorded under both names. Outside `request` a span runs from the
+    first event of a request to its answer, in the thread or task that reports both. A request whose
+    end is reported elsewhere has no span end.
     """
 
     def __init__(self, provider: TracerProvider | None = None, *, compatible: bool = False) -> None:
@@ -138,9 +138,10 @@ class Spans:
 
     @contextmanager
     def request(self, model: str | None, **facts: Fact) -> Iterator[Open]:
-        """Lend the span of one request; the events of guards inside are noted on it.
+        """Lend the span of one request; it records the events of guards inside.
 
-        `facts` are further ones of the table. An exception marks it by its class and passes on.
+        `facts` are more facts of the table. An exception marks the span with its class and is
+        raised again.
         """
         from opentelemetry.trace import use_span
 
@@ -160,11 +161,11 @@ class Spans:
             _UNDER_WAY.reset(before)
 
     def on_event(self, event: Event) -> None:
-        """Note one event, as a guard tells its `on_event`."""
+        """Record one event, as a guard passes it to its `on_event`."""
         self.record_event(event, None)
 
     def record_event(self, event: Event, model: str | None) -> None:
-        """Note one event of a guard of `model` on the span that is under way here."""
+        """Record one event of a guard of `model` on the span that is open here."""
         note = NOTED.get(type(event))
         if note is None:
             return
@@ -191,9 +192,9 @@ class Spans:
 def enable(
     host: Host, provider: TracerProvider | None = None, *, compatible: bool = False
 ) -> Spans:
-    """Make spans of the requests of all guards of a runtime from now on; a second time the same.
+    """Make spans for all guards of a runtime from now on; a second call returns the same.
 
-    Raises ConfigurationError without the extra `otel`. Whoever listens already goes on listening.
+    Raises ConfigurationError if the extra `otel` is missing. Existing listeners keep listening.
     """
     spans = find_listener(host, Spans)
     if spans is None:
@@ -203,7 +204,7 @@ def enable(
 
 
 def around(host: Host, model: str | None, **facts: Fact) -> AbstractContextManager[Open | None]:
-    """Lend the span of one request where a runtime has spans enabled, None where it has not."""
+    """Lend the span of one request if a runtime has spans enabled, else None."""
     spans = find_listener(host, Spans)
     return _NO_SPAN if spans is None else spans.request(model, **facts)
 
@@ -224,7 +225,7 @@ def _begins(event: Event) -> bool:
 
 
 def _ends(event: Event) -> bool:
-    """Tell whether nothing of the same request follows an event."""
+    """Tell whether an event is the last of its request."""
     predicted = isinstance(event, Refused) and event.phase == "predicted"
     return predicted or isinstance(event, Answered | RecoveryExhausted)
 
@@ -292,4 +293,4 @@ NOTED: Final[Mapping[type, Callable[[Open, Any], None]]] = MappingProxyType(
         RecoveryExhausted: _note_exhaustion,
     }
 )
-"""What each event adds to a span; events that are not named add nothing."""
+"""The function that adds each event to a span; other events add nothing."""

@@ -1,8 +1,8 @@
 """Counters, gauges and histograms with labels, and their text for Prometheus.
 
-It knows no metric of ours. The text is the exposition format 0.0.4 (prometheus.io, "Exposition
-formats"). Safe to share between threads. A label takes a bounded number of values; what comes
-after them is `other`.
+It knows none of our metrics. The text is the exposition format 0.0.4 (prometheus.io, "Exposition
+formats"). Safe to share between threads. A label takes a limited number of values; every further
+value becomes `other`.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from typing import Final
 from ullage.core.errors import ConfigurationError
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-"""What an HTTP answer with the text says that it is."""
+"""The content type of an HTTP response with the text."""
 
 MOST: Final = 100
-"""Values of one label that are told apart."""
+"""Most distinct values of one label."""
 
 OTHER: Final = "other"
 UNKNOWN: Final = "unknown"
 LONGEST: Final = 120
-"""Characters of a label's value that are kept."""
+"""Longest value of a label, in characters."""
 
 NAME: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 LABEL: Final = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
 
 MOST_KNOWN: Final = 1_000
-"""Combinations of labels as given of which a metric remembers whose series they are."""
+"""Most combinations of raw labels in a metric's cache."""
 
 Labels = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What a metric is called, what it says, and what tells its series apart."""
+    """Name, description and labels of a metric."""
 
     name: str
     says: str
@@ -56,7 +56,7 @@ class Described:
 
 
 class _Metric:
-    """Series by the values of their labels, of which each label takes a bounded number."""
+    """Series by the values of their labels; each label takes a limited number of values."""
 
     kind = ""
 
@@ -67,7 +67,7 @@ class _Metric:
         self._lock = threading.Lock()
 
     def render(self) -> Iterator[str]:
-        """Yield the lines of the metric; none of one that was never used."""
+        """Yield the lines of the metric, or nothing if it was never used."""
         with self._lock:
             samples = list(self._samples())
         if samples:
@@ -90,9 +90,9 @@ class _Metric:
         return known
 
     def _read_labels(self, given: Mapping[str, str | None]) -> Labels:
-        """Return the values of the labels in order, as they can be written and shown.
+        """Return the values of the labels in order, safe to write and to show.
 
-        What is not seen, and may steer the terminal of who reads them, is U+FFFD.
+        Invisible characters, which may control a reader's terminal, become U+FFFD.
         """
         if given.keys() != set(self.described.labels):
             raise ConfigurationError(
@@ -136,7 +136,7 @@ class CounterMetric(_Metric):
             self._values[key] = self._values.get(key, 0) + amount
 
     def value(self, **labels: str | None) -> float | None:
-        """Return what was added to a series, None where nothing was."""
+        """Return the total of a series, or None if nothing was added."""
         with self._lock:
             return self._values.get(self._read_labels(labels))
 
@@ -155,19 +155,19 @@ class Gauge(_Metric):
         self._values: dict[Labels, float] = {}
 
     def set(self, value: float, **labels: str | None) -> None:
-        """Set a series; raises ConfigurationError for what is no number, or other labels."""
+        """Set a series; raises ConfigurationError for infinity, NaN or other labels."""
         if not math.isfinite(value):
             raise ConfigurationError(f"{self.described.name} cannot be {value}")
         with self._lock:
             self._values[self._key(labels)] = value
 
     def remove(self, **labels: str | None) -> None:
-        """Forget a series, if there is one: what it said does not hold any more."""
+        """Remove a series, if it exists, because its value no longer holds."""
         with self._lock:
             self._values.pop(self._read_labels(labels), None)
 
     def value(self, **labels: str | None) -> float | None:
-        """Return what a series was set to last, None where nothing was."""
+        """Return the last value of a series, or None if it was never set."""
         with self._lock:
             return self._values.get(self._read_labels(labels))
 
@@ -178,7 +178,7 @@ class Gauge(_Metric):
 
 @dataclass(slots=True)
 class _Observed:
-    """How many values fell into each bucket (the last one has no edge), and their sum."""
+    """The number of values in each bucket (the last one has no limit), and their sum."""
 
     counts: list[int]
     total: float = 0.0
@@ -186,14 +186,14 @@ class _Observed:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What a series has seen: how many values, and their sum."""
+    """The number of values in a series, and their sum."""
 
     count: int
     total: float
 
 
 class Histogram(_Metric):
-    """Values by size; `edges` are the upper edges of the buckets, rising, without infinity."""
+    """Values by size; `edges` are the upper limits of the buckets, rising, without infinity."""
 
     kind = "histogram"
 
@@ -206,7 +206,7 @@ class Histogram(_Metric):
         self._values: dict[Labels, _Observed] = {}
 
     def observe(self, value: float, **labels: str | None) -> None:
-        """Count a value; raises ConfigurationError for one that is no number, or other labels."""
+        """Count a value; raises ConfigurationError for infinity, NaN or other labels."""
         if not math.isfinite(value):
             raise ConfigurationError(f"{self.described.name} cannot count {value}")
         with self._lock:
@@ -218,7 +218,7 @@ class Histogram(_Metric):
             held.total += value
 
     def value(self, **labels: str | None) -> Observed | None:
-        """Return what a series has seen, None where nothing was."""
+        """Return the count and sum of a series, or None if it has no values."""
         with self._lock:
             held = self._values.get(self._read_labels(labels))
             return None if held is None else Observed(sum(held.counts), held.total)
@@ -237,13 +237,13 @@ class Histogram(_Metric):
 
 @dataclass(slots=True)
 class Registry:
-    """Metrics by name, in the order in which they were made."""
+    """Metrics by name, in the order of their creation."""
 
     _metrics: dict[str, CounterMetric | Gauge | Histogram] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def counter(self, described: Described) -> CounterMetric:
-        """Return the counter of this name, made on first use."""
+        """Return the counter of this name; create it on first use."""
         with self._lock:
             found = self._metrics.setdefault(described.name, CounterMetric(described))
         if not isinstance(found, CounterMetric) or found.described != described:
@@ -251,7 +251,7 @@ class Registry:
         return found
 
     def gauge(self, described: Described) -> Gauge:
-        """Return the gauge of this name, made on first use."""
+        """Return the gauge of this name; create it on first use."""
         with self._lock:
             found = self._metrics.setdefault(described.name, Gauge(described))
         if not isinstance(found, Gauge) or found.described != described:
@@ -259,7 +259,7 @@ class Registry:
         return found
 
     def histogram(self, described: Described, edges: Sequence[float]) -> Histogram:
-        """Return the histogram of this name, made on first use."""
+        """Return the histogram of this name; create it on first use."""
         with self._lock:
             found = self._metrics.setdefault(described.name, Histogram(described, edges))
         if (
@@ -271,17 +271,17 @@ class Registry:
         return found
 
     def list_described(self) -> list[Described]:
-        """Return what metrics there are, used or not."""
+        """Return the descriptions of all metrics, used or not."""
         with self._lock:
             return [metric.described for metric in self._metrics.values()]
 
     def metric(self, name: str) -> CounterMetric | Gauge | Histogram | None:
-        """Return the metric of a name, None where there is none."""
+        """Return the metric of a name, or None."""
         with self._lock:
             return self._metrics.get(name)
 
     def render(self) -> str:
-        """Return all metrics that were used, as Prometheus reads them; serve as CONTENT_TYPE."""
+        """Return all used metrics in the format of Prometheus; serve it as CONTENT_TYPE."""
         with self._lock:
             metrics = list(self._metrics.values())
         lines = [line for metric in metrics for line in metric.render()]

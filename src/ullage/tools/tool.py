@@ -54,7 +54,7 @@ class Foreseen(Protocol):
 
 @runtime_checkable
 class Varying(Protocol):
-    """A tool with calls that change something and calls that do not; for other tools the spec says it."""
+    """A tool where only some calls change something; other tools declare it in their spec."""
 
     def intent(self, arguments: Arguments) -> Intent:
         """Return the record of a call before it runs."""

@@ -32,8 +32,7 @@ class Disk:
         self._file = JsonFile(folder, FILE)
 
     def load(self, now: float) -> StoredClaims:
-        """Return the entries that still hold; an unreadable file counts as empty, with a warning.
-        """
+        """Return the entries that still hold; an unreadable file gives none, with a warning."""
         entries = self._file.load(_entries) or {}
         held = {key: entry for key, entry in entries.items() if entry[1] > now}
         return StoredClaims(

@@ -1,6 +1,6 @@
-"""Turns as jobs: a queue beside the log, and workers on any number of machines that run them.
+"""Turns as jobs: a queue in the log's database, and workers on any number of machines.
 
-Names are loaded on first use, so that whoever submits loads no agent's tools.
+Names are loaded on first use, so that a program that only submits jobs loads no agent's tools.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a worker and its queue add up to, for Prometheus. It runs nothing."""
+"""Prometheus counters of a worker and its queue. It runs nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ullage.workers.job import JobOutcome, QueueReport
 
 SECONDS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
-"""Upper edges for how long a job runs in a worker."""
+"""Upper bucket limits, in seconds, for the run time of a job in a worker."""
 
 JOBS_TOTAL: Final = Described(
     "ullage_jobs_total",
@@ -33,7 +33,7 @@ DESCRIBED: Final = (JOBS_TOTAL, JOB_SECONDS, JOBS_UNDER_WAY, QUEUE_JOBS, QUEUE_W
 
 
 class JobMetrics:
-    """Counts the jobs of one worker; `render` adds what its queue reports."""
+    """Counts the jobs of one worker; `render` adds its queue's report."""
 
     def __init__(self, registry: Registry | None = None) -> None:
         self.registry = registry or Registry()
@@ -46,17 +46,17 @@ class JobMetrics:
         self._under_way.set(0)
 
     def watch(self, running: Running) -> Running:
-        """Return a job that is counted as it runs."""
+        """Return a job that is counted while it runs."""
         return CountedJob(running, self)
 
     def begin(self) -> float:
-        """Count a job in; return when."""
+        """Count the start of a job; return its time."""
         self._count += 1
         self._under_way.set(self._count)
         return time.monotonic()
 
     def end(self, begun: float, outcome: str) -> None:
-        """Count a job out."""
+        """Count the end of a job."""
         self._count -= 1
         self._under_way.set(self._count)
         self._ended.add(outcome=outcome)
@@ -74,7 +74,7 @@ class JobMetrics:
 
 
 class CountedJob:
-    """A job under way that is counted."""
+    """A running job that is counted."""
 
     def __init__(self, running: Running, metrics: JobMetrics) -> None:
         self._running, self._metrics = running, metrics
@@ -94,5 +94,5 @@ class CountedJob:
         self._running.cancel()
 
     def let_go(self) -> None:
-        """End it here."""
+        """Stop it here."""
         self._running.let_go()

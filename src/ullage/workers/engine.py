@@ -1,7 +1,8 @@
-"""What a queue's engine is: jobs go in, workers take them, and what became of them is kept.
+"""The protocol of a queue's engine: accepts jobs, lends them to workers, and keeps the outcomes.
 
-Two kinds. Every engine can be asked (`QueueEngine`) and worked for (`work`); one that is pulled
-(`PulledEngine`) offers single steps and leaves the loop to `pulling`. It knows no engine by name.
+There are two kinds. Every engine can be queried (`QueueEngine`) and can run a worker (`work`). A
+pulled one (`PulledEngine`) offers single steps and leaves the loop to `pulling`. It knows no engine
+by name.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from ullage.storage.log import LEASE_S, Owner
 from ullage.workers.job import JobOutcome, JobRow, QueueReport, TenantLimits, TurnJob
 
 KEPT_S: Final = 7 * 86_400.0
-"""Seconds that jobs stay in the queue after their end; a worker that starts forgets older ones."""
+"""Seconds that ended jobs stay in the queue; a worker that starts removes older ones."""
 
 MOST_DEATHS: Final = 5
-"""Workers that may end while they run one job: a job that ends its worker is not run for ever."""
+"""Workers that may die while they run one job; so a job that kills its worker is not run for ever.
+Workers that may die while they run one job; so a job that kills its worker is not run for ever."""
 
 News = Mapping[str, Any]
 """Something that happened to a job, such as a piece of an answer: `job`, `type`, `data`."""
@@ -28,7 +30,7 @@ News = Mapping[str, Any]
 
 @asynccontextmanager
 async def lend_looks(every_s: float) -> AsyncIterator[AsyncIterator[News | None]]:
-    """Lend the times at which to look again, where an engine tells nobody of news."""
+    """Lend the times at which to look again, for an engine that sends no news."""
 
     async def look() -> AsyncIterator[News | None]:
         while True:
@@ -40,10 +42,10 @@ async def lend_looks(every_s: float) -> AsyncIterator[AsyncIterator[News | None]
 
 @dataclass(slots=True)
 class Post:
-    """Where a worker works: `name` is for people, two processes may have the same.
+    """The settings of a running worker: `name` is for people, and need not be unique.
 
-    `slots` are jobs at once, `lease_s` the seconds of silence after which it may be taken for
-    dead, `drain_s` those that jobs get to end in once `draining` is set.
+    `slots` is the number of jobs at once. `lease_s` is the seconds of silence after which the
+    worker counts as dead. `drain_s` is the seconds that jobs get to end once `draining` is set.
     """
 
     name: str
@@ -55,10 +57,10 @@ class Post:
 
 
 class Running(Protocol):
-    """A job under way in a worker; it may be ended from any thread."""
+    """A running job in a worker; it may be ended from any thread."""
 
     async def run(self) -> JobOutcome | None:
-        """Run it; None gives it back to the queue, for any worker to go on with."""
+        """Run it, or return None to give it back to the queue for any worker."""
         ...
 
     def cancel(self) -> None:
@@ -66,64 +68,64 @@ class Running(Protocol):
         ...
 
     def let_go(self) -> None:
-        """End it here and leave the turn open in the log, for another worker."""
+        """Stop it here and leave the turn open in the log, for another worker."""
         ...
 
 
 Perform = Callable[[TurnJob, int], Running]
-"""Begin a job that `int` workers died of."""
+"""Begin a job; the `int` is the number of workers that died while they ran it."""
 
 
 class QueueEngine(Protocol):
     """A queue of jobs. Made for one event loop, closed by `aclose`."""
 
     url: str
-    """What opens it, without a password."""
+    """The URL that opens it, without a password."""
 
     async def submit(self, job: TurnJob) -> str:
-        """Take a job in and return its id: that of the first one with its key.
+        """Add a job and return its id, or the id of the first job with the same key.
 
-        Raises QueueFull where as many of its tenant wait as may.
+        Raises QueueFull if the maximum number of its tenant's jobs are waiting.
         """
         ...
 
     async def cancel(self, job: str) -> bool:
-        """Cancel a job that waits or runs; False where it had ended, or is not there."""
+        """Cancel a waiting or running job; False if it has ended or does not exist."""
         ...
 
     async def find(self, job: str) -> JobRow | None:
-        """Return a job as it stands; None where it is not there."""
+        """Return the current state of a job, or None if it does not exist."""
         ...
 
     async def report(self, most: int = 100) -> QueueReport:
-        """Return what is in the queue, with up to `most` jobs, the newest first."""
+        """Return the contents of the queue, with up to `most` jobs, newest first."""
         ...
 
     async def set_limits(self, tenant: str, limits: TenantLimits) -> None:
-        """Set a tenant's limits; they hold for what is submitted and taken from now on."""
+        """Set a tenant's limits for jobs that are submitted or taken from now on."""
         ...
 
     def listen(self, job: str) -> AbstractAsyncContextManager[AsyncIterator[News | None]]:
-        """Lend what is told of a job as it happens; None says only: look again."""
+        """Lend the news of a job as they happen; a None says: look again."""
         ...
 
     async def work(self, post: Post, perform: Perform) -> None:
-        """Run jobs until `post.draining` is set and none is under way here."""
+        """Run jobs until `post.draining` is set and no job runs here."""
         ...
 
     async def tell(self, news: list[News]) -> None:
-        """Have news told to whoever listens, wherever; what cannot be told is dropped."""
+        """Send news to all listeners, anywhere; news that cannot be sent are dropped."""
         ...
 
     async def aclose(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         ...
 
 
 class Taken(NamedTuple):
-    """A job that a worker took: `number` is the engine's own, `attempt` tells two takings apart.
+    """A job that a worker took: `number` is the engine's; `attempt` tells two takings apart.
 
-    `deaths` are the workers that ended while they ran it.
+    `deaths` is the number of workers that died while they ran it.
     """
 
     number: int
@@ -133,7 +135,7 @@ class Taken(NamedTuple):
 
 
 class Loan(NamedTuple):
-    """A job that the queue has down as a worker's, and whether it is to be cancelled."""
+    """A job that the queue assigns to a worker, and whether it should be cancelled."""
 
     number: int
     attempt: int
@@ -144,45 +146,45 @@ class PulledEngine(Protocol):
     """Single steps of a worker; each is durable when it returns."""
 
     async def enlist(self, post: Post) -> int:
-        """Make a worker known; return its number, which no other had before."""
+        """Register a worker; return its unique number."""
         ...
 
     async def resign(self, worker: int) -> None:
-        """Forget a worker. What it still runs is anybody's."""
+        """Remove a worker. Other workers may take the jobs that it still runs."""
         ...
 
     async def beat(self, worker: int, *, draining: bool) -> bool:
-        """Give a sign of life; False where the worker was taken for dead."""
+        """Send a heartbeat; False if the worker was declared dead."""
         ...
 
     async def take(self, worker: int) -> Taken | None:
-        """Take the next job: of the tenant that has the fewest running, and was served longest ago.
+        """Take the next job: from the tenant with the fewest running jobs, least recently served.
 
-        None where none may run.
+        Returns None if no job may run.
         """
         ...
 
     async def settle(
         self, worker: int, number: int, attempt: int, outcome: JobOutcome | None
     ) -> bool:
-        """Record how a job ended, or give it back; False where it is this worker's no more."""
+        """Record how a job ended, or give it back; False if the worker no longer has it."""
         ...
 
     async def list_lent(self, worker: int) -> list[Loan]:
-        """Return the jobs that the queue has down as the worker's."""
+        """Return the jobs that the queue assigns to the worker."""
         ...
 
     async def reap(self) -> int:
-        """Give back the jobs of workers that are dead or were silent too long; return how many."""
+        """Give back the jobs of dead or silent workers; return how many."""
         ...
 
     async def wait(self, seconds: float) -> None:
-        """Wait until there may be news, at most so long."""
+        """Wait until there may be news, at most this long."""
         ...
 
 
 def make_full_error(tenant: str, waiting: int, limit: int) -> QueueFull:
-    """Return what is said of a job that is not taken in."""
+    """Return the error for a job that does not fit into the queue."""
     return QueueFull(
         f"{waiting:,} jobs of tenant {tenant} wait, and {limit:,} may: submit again later, start "
         f"more workers, or raise the limit (ullage queue --tenant {tenant} --most-waiting N)",

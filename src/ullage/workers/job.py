@@ -1,6 +1,6 @@
-"""A job: one turn of a session that some worker is to run, and what became of it.
+"""A job: one turn of a session for a worker to run, and its outcome.
 
-Plain values that every engine carries; they know no engine and run nothing.
+Plain values for every engine; they know no engine and run nothing.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from ullage.core.errors import ConfigurationError
 from ullage.storage.log import check_name
 
 LONGEST_TENANT: Final = 120
-"""Characters of a tenant's name: engines keep it as the name of a queue."""
+"""Longest name of a tenant, in characters: engines use it as the name of a queue."""
 
 LONGEST_KEY: Final = 200
 
 PRIORITIES: Final = range(-100, 101)
-"""Of a tenant's jobs that of the highest priority runs first; between tenants it says nothing."""
+"""Among a tenant's jobs the highest priority runs first; it has no effect between tenants."""
 
 JobState = Literal["waiting", "running", "done", "failed", "cancelled"]
 
@@ -27,11 +27,11 @@ ENDED: Final[frozenset[JobState]] = frozenset({"done", "failed", "cancelled"})
 
 
 class TurnJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One turn to be run: `text` is what a person says in `session`, which is made if it lacks.
+    """One turn to run: `text` is the user's message in `session`, which is created if missing.
 
-    `id` is the turn's in the log. Two jobs of a tenant with one `key` are one. `agent` names the
-    agent of the worker that runs it; `mode`, `permission`, `max_iterations` and `options` (body
-    fields for the provider) are those of `TurnOptions`.
+    `id` is the turn's id in the log. Two jobs of a tenant with one `key` are the same job. `agent`
+    names the worker's agent that runs it. `mode`, `permission`, `max_iterations` and `options`
+    (body fields for the provider) are those of `TurnOptions`.
     """
 
     id: str
@@ -52,10 +52,10 @@ class TurnJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class JobOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a job ended: `text` is the answer, whole or as far as it came.
+    """How a job ended: `text` is the answer, complete or partial.
 
-    `reason` and `error` say why it is no success, in the words of `Ended`. `session` is the one
-    that the turn ran in, which may be one that the job's goes on in.
+    `reason` and `error` say why it failed, in the words of `Ended`. `session` is the session in
+    which the turn ran, which may be a continuation of the job's.
     """
 
     state: Literal["done", "failed", "cancelled"]
@@ -66,7 +66,7 @@ class JobOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def ok(self) -> bool:
-        """Whether there is an answer."""
+        """Tell whether there is an answer."""
         return self.state == "done"
 
     def to_text(self) -> str:
@@ -76,14 +76,15 @@ class JobOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def _clean(text: str) -> str:
-    """Return a text as UTF-8 can carry it: half a pair of surrogates becomes a mark."""
+    """Return a text that UTF-8 can encode: a lone surrogate becomes `?`."""
     return text.encode("utf-8", "replace").decode()
 
 
 class JobRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as its queue has it: `worker` names the one that runs it now.
+    """A job as its queue records it: `worker` names the one that runs it now.
 
-    `attempts` are the workers that ended while they ran it. Times are Unix seconds, 0 for not yet.
+    `attempts` is the number of workers that died while they ran it. Times are Unix seconds, 0 for
+    not yet.
     """
 
     job: TurnJob
@@ -96,7 +97,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TenantRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A tenant as its queue has it: jobs that wait and run, and the most that may."""
+    """A tenant as its queue records it: its waiting and running jobs, and the limits of both."""
 
     name: str
     waiting: int
@@ -106,7 +107,7 @@ class TenantRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker as its queue has it: `silent_s` are the seconds since its last sign of life."""
+    """A worker as its queue records it: `silent_s` is the seconds since its last heartbeat."""
 
     name: str
     slots: int
@@ -116,7 +117,7 @@ class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What is in a queue: its tenants, its workers, and the jobs that were touched last."""
+    """The contents of a queue: its tenants, its workers, and the newest jobs."""
 
     tenants: list[TenantRow]
     workers: list[WorkerRow]
@@ -124,7 +125,7 @@ class QueueReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def blank_texts(report: QueueReport) -> dict[str, Any]:
-    """Return a report as plain data, without what people said and what was answered."""
+    """Return a report as plain data, without user messages and answers."""
     made: dict[str, Any] = msgspec.to_builtins(report)
     for row in made["jobs"]:
         row["outcome"] = None
@@ -147,11 +148,11 @@ class TenantLimits(msgspec.Struct, frozen=True):
 
 
 STANDARD_LIMITS: Final = TenantLimits()
-"""Of a tenant that nobody set limits for."""
+"""Limits of a tenant without limits of its own."""
 
 
 def make_job(session: str, text: str, **more: Any) -> TurnJob:
-    """Return a job with an id by chance; raises ConfigurationError for one that cannot be."""
+    """Return a job with a random id; raises ConfigurationError if it is invalid."""
     if not text.strip():
         raise ConfigurationError(f"a turn begins with what a person says, not {text!r:.80}")
     given = {name: value for name, value in more.items() if value is not None}
@@ -187,10 +188,10 @@ def make_cancelled(session: str) -> JobOutcome:
 
 
 def read_job(text: str | bytes) -> TurnJob:
-    """Return the job of a JSON text."""
+    """Return the job in a JSON text."""
     return msgspec.json.decode(text, type=TurnJob)
 
 
 def read_outcome(text: str | bytes) -> JobOutcome:
-    """Return the outcome of a JSON text."""
+    """Return the outcome in a JSON text."""
     return msgspec.json.decode(text, type=JobOutcome)

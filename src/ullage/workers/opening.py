@@ -1,4 +1,4 @@
-"""Opens the queue that a store's URL and an engine's name mean. It loads one engine."""
+"""Opens the queue for a store's URL and an engine's name. It loads one engine."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ullage.storage.postgres_url import hide_password
 from ullage.workers.engine import QueueEngine
 
 ENGINES: Final = ("sqlite", "procrastinate", "dbos")
-"""The first is that of a file, the second that of PostgreSQL where nobody names one."""
+"""The first is the default for a file, the second for PostgreSQL."""
 
 
 def choose_engine(url: str, name: str | None = None) -> str:
-    """Return the engine of a store; raises ConfigurationError for one that it cannot have."""
+    """Return the engine for a store; raises ConfigurationError if the store cannot have it."""
     in_file = url.startswith("sqlite:")
     on_server = url.startswith(("postgresql://", "postgres://"))
     if not (in_file or on_server):
@@ -36,7 +36,7 @@ def choose_engine(url: str, name: str | None = None) -> str:
 
 
 def has_queue(url: str) -> bool:
-    """Tell whether there may be a queue beside a log: in PostgreSQL only opening it tells."""
+    """Tell whether a log may have a queue; for PostgreSQL only opening it can tell."""
     if not url.startswith("sqlite:"):
         return True
     from ullage.workers.engines.sqlite import place_queue
@@ -45,9 +45,9 @@ def has_queue(url: str) -> bool:
 
 
 def open_engine(url: str, name: str | None = None) -> QueueEngine:
-    """Open the queue beside the log of a URL, for one event loop.
+    """Open the queue of a log's URL, for one event loop.
 
-    Raises ConfigurationError for a store or an engine that cannot be, or that lacks its extra.
+    Raises ConfigurationError for an invalid store or engine, or if the engine's extra is missing.
     """
     chosen = choose_engine(url, name)
     makers: dict[str, Callable[[str], QueueEngine]] = {

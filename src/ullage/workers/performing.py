@@ -1,7 +1,7 @@
-"""One job in a worker: its turn is begun, gone on with, or found to be over already.
+"""One job in a worker: begins its turn, continues it, or finds that it has ended already.
 
-The log decides which: the turn's id is the job's. So a job that is run again after its worker died
-neither runs a finished turn again nor repeats a call whose result is recorded. It knows no engine.
+The log decides which, because the turn's id is the job's. So a job that runs again after its worker
+died neither repeats a finished turn nor a call with a recorded result. It knows no engine.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ LOOK_S: Final = 0.2
 """Seconds between two tries to become a session's writer."""
 
 PATIENCE: Final = 2.0
-"""Leases that a session's writer is waited for before the job goes back to its queue."""
+"""How many leases to wait for a session's writer before the job goes back to its queue."""
 
 ENDS: Final = frozenset({"turn_completed", "turn_failed", "turn_interrupted"})
 
@@ -75,19 +75,19 @@ class Performance:
         self._end("cancelled")
 
     def let_go(self) -> None:
-        """End it here, and leave the turn open in the log for another worker."""
+        """Stop it here, and leave the turn open in the log for another worker."""
         if self._session is not None:
             self._session.let_go()
         self._end("let go")
 
     def _end(self, why: Literal["cancelled", "let go"]) -> None:
-        if self._why != why:  # who is let go of after a cancellation is cancelled once more
+        if self._why != why:  # after a cancellation, `let_go` cancels the task once more
             self._why = self._why or why
             if self._task is not None:
                 self._task.get_loop().call_soon_threadsafe(self._task.cancel)
 
     async def run(self) -> JobOutcome | None:
-        """Run the job; None where it is to be run again, here or elsewhere."""
+        """Run the job, or return None if it should run again, here or elsewhere."""
         job, began = self.job, time.monotonic()
         begin_work(lambda: {"job": job.id, "session": job.session, "tenant": job.tenant})
         outcome = await self._run_job()
@@ -112,19 +112,19 @@ class Performance:
                 raise
             return self._describe_stop()
         except (Fenced, BusyWriter, StoreAway):
-            await asyncio.sleep(LOOK_S)  # the log is whole without us: somebody goes on with it
+            await asyncio.sleep(LOOK_S)  # the log is whole without us: another worker continues
             return None
         except UllageError as error:
             return self._fail(error.code, str(error))
         finally:
-            self._task = None  # what comes of it is not broken off
+            self._task = None  # the rest must not be cancelled
 
     def _is_ended(self) -> bool:
         """Tell whether it was told to end."""
         return bool(self._why)
 
     def _refuse(self) -> JobOutcome | None:
-        """Return why the job is not run at all, None where it is."""
+        """Return why the job must not run at all, or None if it may."""
         if self.job.agent not in self._agents:
             named = ", ".join(sorted(self._agents))
             return self._fail(
@@ -144,14 +144,14 @@ class Performance:
             session = await self._enter(session)
             outcome = await self._run_turn(agent, session)
             if self._flush is not None:
-                await self._flush()  # what was shown is told before the end is
+                await self._flush()  # send the shown pieces before the end
             return outcome
         finally:
-            with suppress(StoreError):  # then the lease runs out by itself
+            with suppress(StoreError):  # then the lease expires by itself
                 await (self._session or session).aclose()
 
     async def _enter(self, session: Session) -> Session:
-        """Become the writer of the session that has the turn, or of the last that it goes on in."""
+        """Become the writer of the session with the turn, or of its last continuation."""
         seen: set[str] = set()
         while True:
             seen.add(session.name)
@@ -178,7 +178,7 @@ class Performance:
             await asyncio.sleep(LOOK_S)
 
     async def _run_turn(self, agent: Agent, session: Session) -> JobOutcome:
-        """Begin the turn, go on with it, or read how it ended."""
+        """Begin the turn, continue it, or read how it ended."""
         job, options, known = self.job, _make_options(self.job), session.known
         ended: Ended | None
         session.hear(lambda told: self._hear(self.job, told))
@@ -189,7 +189,7 @@ class Performance:
             ended = await agent.aresume(session, **options)
         else:
             return await SHARED.reads.run(read_end, session, job.id)
-        if ended is None:  # pragma: no cover - the turn is open, and only we may write
+        if ended is None:  # pragma: no cover - the turn is open, and only this worker may write
             raise ConfigurationError(f"turn {job.id} of session {session.name} cannot go on")
         state: Literal["done", "failed"] = "done" if ended.ok else "failed"
         where = ended.continued or session.name
@@ -216,17 +216,17 @@ def _make_options(job: TurnJob) -> TurnOptions:
 
 
 def open_session(log: EventLog, name: str) -> Session:
-    """Return the session of this name, begun where it is not there."""
+    """Return the session of this name; create it if it does not exist."""
     try:
         return Session(log, name)
     except UnknownSession:
-        with suppress(StoreError):  # another began it meanwhile
+        with suppress(StoreError):  # another worker created it meanwhile
             log.create(name, time.time())
     return Session(log, name)
 
 
 def read_end(session: Session, turn: str) -> JobOutcome:
-    """Return what a turn came to that has ended, by the session's log."""
+    """Return the outcome of an ended turn, from the session's log."""
     begun, text = False, ""
     for event in session.events():
         of_turn = event.data.get("turn") == turn

@@ -1,7 +1,7 @@
-"""The loop of a worker whose engine is pulled: take, run, settle; beside it signs of life.
+"""The loop of a worker with a pulled engine: take, run, settle, and heartbeats in parallel.
 
-Whatever the engine cannot do for a moment is tried again: a database that is away for a while costs
-time, not jobs. It knows no engine and no turn.
+Steps that fail in the engine are tried again: a database that is away for a while costs time, not
+jobs. It knows no engine and no turn.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from ullage.workers.job import JobOutcome
 log = logging.getLogger("ullage.workers")
 
 POLL_S: Final = 0.5
-"""Seconds between two looks where nobody told of news."""
+"""Seconds between two checks if no news arrive."""
 
 BEATS: Final = 4
-"""Signs of life in the time of a lease."""
+"""Heartbeats per lease."""
 
 LONGEST_BEAT_S: Final = 1.0
-"""Seconds between two looks at who else is dead, at the most."""
+"""Most seconds between two checks for dead workers."""
 
 CLOSING_S: Final = 12.0
-"""Seconds that jobs get to end once they were let go of: a turn waits for its log that long."""
+"""Seconds for jobs to end after they were released: a turn waits that long for its log."""
 
 PAUSE_S: Final = 0.2
 """Seconds before another try after the engine failed."""
@@ -36,7 +36,7 @@ Result = TypeVar("Result")
 
 
 class PullLoop:
-    """One worker at an engine. `run` may be called once."""
+    """One worker of an engine. `run` may be called once."""
 
     def __init__(self, engine: PulledEngine, post: Post, perform: Perform) -> None:
         self._engine, self._post, self._perform = engine, post, perform
@@ -47,7 +47,7 @@ class PullLoop:
         self._taking = False
 
     async def run(self) -> None:
-        """Work until the post drains and nothing is under way."""
+        """Work until the post drains and no job runs."""
         self._worker = await self._insist(lambda: self._engine.enlist(self._post))
         keeping = asyncio.create_task(self._keep())
         try:
@@ -66,7 +66,7 @@ class PullLoop:
             await self._insist(lambda: self._engine.resign(self._worker), tries=3)
 
     async def _fill(self) -> bool:
-        """Take one job if there is a slot for it; tell whether there was."""
+        """Take one job if a slot is free; tell whether there was one."""
         if len(self._under_way) >= self._post.slots:
             return False
         self._taking = True
@@ -108,7 +108,7 @@ class PullLoop:
             await self._rest(error)
 
     async def _work_off(self, taken: Taken, running: Running) -> None:
-        """Run a job to its end, and settle it however long the engine is away."""
+        """Run a job to its end, and settle it, however long the engine is away."""
         try:
             try:
                 await self._settle(taken, await running.run())
@@ -133,7 +133,7 @@ class PullLoop:
             log.error("a job failed in its worker", exc_info=error)
 
     async def _keep(self) -> None:
-        """Give signs of life and look after the dead, until cancelled."""
+        """Send heartbeats and check for dead workers, until cancelled."""
         every = min(self._post.lease_s / BEATS, LONGEST_BEAT_S)
         while True:
             try:
@@ -149,10 +149,10 @@ class PullLoop:
             await asyncio.sleep(every)
 
     async def _look_after_loans(self) -> None:
-        """Cancel what is to be cancelled; give back what was lent here and is not known here.
+        """Cancel jobs on request; give back assigned jobs that are unknown here.
 
-        An answer that was lost leaves such a job, and nobody else would run it while this worker
-        gives signs of life. What is being taken, or ended since the look, is no such job.
+        A lost answer leaves such a job, and no other worker would run it while this one sends
+        heartbeats. A job that is being taken, or that ended since the check, does not count.
         """
         known = dict(self._under_way)
         for each in await self._engine.list_lent(self._worker):
@@ -167,17 +167,17 @@ class PullLoop:
                 await self._engine.settle(self._worker, *key, None)
 
     def _leave_all(self) -> None:
-        """Let go of all jobs: they were given to others when this worker was taken for dead."""
+        """Release all jobs: they were given to others when this worker was declared dead."""
         for running in self._under_way.values():
             running.let_go()
 
     async def _drain(self) -> None:
-        """Give what is under way its time to end."""
+        """Give running jobs their time to end."""
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=self._post.drain_s)
 
     async def _insist(self, work: Callable[[], Awaitable[Result]], tries: int = -1) -> Result:
-        """Return what work on the engine comes to; while it is away, try again."""
+        """Return the result of work on the engine; try again while the engine is away."""
         while True:
             try:
                 return await work()

@@ -1,7 +1,6 @@
-"""The queue as a program sees it: jobs are submitted, awaited, listened to, cancelled.
+"""The queue for a program: submit jobs, await them, listen to them, cancel them.
 
-Usable from any thread and any event loop: its engine lives on a loop of its own thread. It runs no
-job.
+Usable from any thread and any event loop: its engine has a loop in its own thread. It runs no job.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ LONGEST_WAIT_S: Final = 3600.0 * 24 * 365
 
 
 class Ticket(Unpicklable):
-    """A job that was submitted: `id` names it, and its turn in the log of `session`."""
+    """A submitted job: `id` is its id, and the id of its turn in the log of `session`."""
 
     instead = "pass its id; there, queue.ticket(queue.find(id)) is the same"
 
@@ -55,7 +54,7 @@ class Ticket(Unpicklable):
         return f"Ticket({self.id!r} of session {self.session!r})"
 
     async def aresult(self, timeout_s: float | None = None) -> JobOutcome:
-        """Wait for the job's end and return it. Raises TimeoutError after `timeout_s` seconds."""
+        """Wait for the job's end and return the outcome. Raises TimeoutError after `timeout_s`."""
         return await asyncio.wrap_future(self._queue.spawn(self._wait(timeout_s)))
 
     def result(self, timeout_s: float | None = None) -> JobOutcome:
@@ -63,7 +62,7 @@ class Ticket(Unpicklable):
         return self._queue.spawn(self._wait(timeout_s)).result()
 
     async def acancel(self) -> bool:
-        """Cancel it; False where it had ended."""
+        """Cancel it; False if it has ended."""
         return await self._queue.acancel(self.id)
 
     def cancel(self) -> bool:
@@ -71,10 +70,10 @@ class Ticket(Unpicklable):
         return self._queue.cancel(self.id)
 
     async def events(self) -> AsyncIterator[Told]:
-        """Yield what happens in its turn, from its beginning to its end, wherever it runs.
+        """Yield the events of its turn, from beginning to end, wherever it runs.
 
-        Recorded events come from the log, each once and in order. What is shown while it happens
-        (`Live`) comes where the engine tells it, and not from before this call.
+        Recorded events come from the log, each once and in order. Live pieces (`Live`) come if the
+        engine sends them, and only from this call on.
         """
         found: asyncio.Queue[Told | None] = asyncio.Queue()
         loop = asyncio.get_running_loop()
@@ -125,7 +124,7 @@ class Ticket(Unpicklable):
 
 
 class _TurnReader:
-    """Reads the events of one turn as they come, into the sessions that its own goes on in."""
+    """Reads the events of one turn as they arrive, also in sessions that continue its own."""
 
     def __init__(self, log: EventLog, session: str, turn: str) -> None:
         self._log, self._session, self._turn = log, session, turn
@@ -133,7 +132,7 @@ class _TurnReader:
         self._begun = False
 
     def read_on(self) -> list[Event]:
-        """Return what the log has beyond what was read."""
+        """Return the new events in the log."""
         made: list[Event] = []
         onward: str | None = self._session
         while onward is not None:
@@ -141,7 +140,7 @@ class _TurnReader:
             self._session, onward = onward, None
             try:
                 found = self._log.read(self._session, self._after)
-            except UnknownSession:  # the worker makes it
+            except UnknownSession:  # the worker creates it
                 return made
             for event in found:
                 self._after = event.seq
@@ -154,7 +153,7 @@ class _TurnReader:
 
 
 class JobQueue(Unpicklable):
-    """The queue beside the log in `store`; close it, or use it in a `with` block.
+    """The queue of the log in `store`; close it, or use it in a `with` block.
 
     ::
 
@@ -162,8 +161,8 @@ class JobQueue(Unpicklable):
             ticket = queue.submit("cellar", "What is in the cellar?", tenant="house")
             print(ticket.result().text)
 
-    `engine` is procrastinate or dbos in PostgreSQL, sqlite in a file; by default the first that
-    fits. Raises ConfigurationError for what cannot be.
+    `engine` is procrastinate or dbos for PostgreSQL, sqlite for a file; the default is the first
+    that fits. Raises ConfigurationError for an invalid store or engine.
     """
 
     instead = "open one in the other process: ullage.JobQueue(store)"
@@ -197,11 +196,11 @@ class JobQueue(Unpicklable):
         return self._log
 
     async def asubmit(self, session: str, text: str, **options: Any) -> Ticket:
-        """Have a turn run by some worker; return what tells of it.
+        """Let a worker run a turn; return a ticket for the job.
 
         `options` are those of `TurnJob`: tenant, priority, key, agent, mode, permission,
-        max_iterations, options. Raises QueueFull where as many of the tenant's jobs wait as may,
-        ConfigurationError for a job that cannot be, StoreError where the queue cannot be used.
+        max_iterations, options. Raises QueueFull if the maximum number of the tenant's jobs are
+        waiting, ConfigurationError for an invalid job, StoreError if the queue cannot be used.
         """
         return await asyncio.wrap_future(
             self.spawn(self._submit(make_job(session, text, **options)))
@@ -212,7 +211,7 @@ class JobQueue(Unpicklable):
         return self.spawn(self._submit(make_job(session, text, **options))).result()
 
     async def acancel(self, job: str) -> bool:
-        """Cancel a job that waits or runs; False where it had ended or is not there."""
+        """Cancel a waiting or running job; False if it has ended or does not exist."""
         return await asyncio.wrap_future(self.spawn(self._cancel(job)))
 
     def cancel(self, job: str) -> bool:
@@ -220,7 +219,7 @@ class JobQueue(Unpicklable):
         return self.spawn(self._cancel(job)).result()
 
     async def afind(self, job: str) -> JobRow | None:
-        """Return a job as it stands; None where it is not there."""
+        """Return the current state of a job, or None if it does not exist."""
         return await asyncio.wrap_future(self.spawn(self._find(job)))
 
     def find(self, job: str) -> JobRow | None:
@@ -228,19 +227,19 @@ class JobQueue(Unpicklable):
         return self.spawn(self._find(job)).result()
 
     def report(self, most: int = 100) -> QueueReport:
-        """Return what is in the queue, with up to `most` jobs, the newest first; blocks."""
+        """Return the contents of the queue, with up to `most` jobs, newest first; blocks."""
         return self.spawn(self._report(most)).result()
 
     def set_limits(self, tenant: str, limits: TenantLimits) -> None:
-        """Set a tenant's limits, for all who use the queue from now on; blocks."""
+        """Set a tenant's limits, for all users of the queue from now on; blocks."""
         self.spawn(self._set_limits(tenant, limits)).result()
 
     def ticket(self, row: JobRow) -> Ticket:
-        """Return what tells of a job that was submitted before."""
+        """Return the ticket of a job that was submitted before."""
         return Ticket(self, row.job.id, row.job.session)
 
     def close(self) -> None:
-        """Let go of connections. A second time does nothing."""
+        """Close connections. A second call does nothing."""
         with self._gate:
             loop, self._loop = self._loop, None
         if loop is None:
@@ -252,7 +251,7 @@ class JobQueue(Unpicklable):
             self._log.close()
 
     def spawn(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
-        """Have work done on the queue's own loop."""
+        """Run work on the queue's own loop."""
         with self._gate:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
@@ -263,7 +262,7 @@ class JobQueue(Unpicklable):
             return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     async def _end(self) -> None:
-        """End what is still awaited, then let go of the engine."""
+        """Close the engine, then cancel all remaining tasks."""
         left = asyncio.all_tasks() - {asyncio.current_task()}
         if self._engine is not None:
             await self._engine.aclose()
@@ -274,7 +273,7 @@ class JobQueue(Unpicklable):
     async def _submit(self, job: TurnJob) -> Ticket:
         told = await self.engine.submit(job)
         held = None if told == job.id else await self.engine.find(told)
-        # a job that was there by its key may be of another session
+        # A job found by its key may belong to another session.
         return Ticket(self, told, job.session if held is None else held.job.session)
 
     async def _cancel(self, job: str) -> bool:

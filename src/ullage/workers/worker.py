@@ -1,7 +1,7 @@
-"""A worker: takes jobs of a queue and runs their turns with its agents, until it is told to drain.
+"""A worker: takes jobs of a queue and runs their turns with its agents, until it drains.
 
-What is shown while a turn runs is told through the queue's engine, in pieces of `PIECE_S`. It knows
-no engine by name and decides nothing of a turn.
+It sends live events of a turn through the queue's engine, every `PIECE_S` seconds. It knows no
+engine by name and decides nothing about a turn.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ullage.workers.counters import JobMetrics
 
 PIECE_S: Final = 0.1
-"""Seconds of an answer that are told at once."""
+"""Seconds between two messages with pieces of an answer."""
 
 SLOTS: Final = 4
 LEASE_S: Final = 30.0
@@ -39,18 +39,18 @@ TEXTS: Final = frozenset({"text_delta", "reasoning_delta"})
 
 
 class TurnWorker(Unpicklable):
-    """Runs the jobs of the queue beside the log in `store`.
+    """Runs the jobs in the queue of the log in `store`.
 
     ::
 
         worker = ullage.TurnWorker("postgresql://...", agent, slots=8)
-        asyncio.run(worker.arun())          # until worker.drain()
+        asyncio.run(worker.arun())                  # until worker.drain()
 
-    `agents` is one agent, or several by the names that jobs give. `slots` are turns at once. A
-    worker that gave no sign for `lease_s` seconds may be taken for dead: all workers of a queue
-    give the same. Once it drains it takes no job more; those under way get `drain_s` seconds, then
-    they are left open for another worker. `name` is for people: two processes may have the same.
-    Raises ConfigurationError for what cannot be.
+    `agents` is one agent, or several by the names that jobs give. `slots` is the number of turns at
+    once. A worker without a heartbeat for `lease_s` seconds counts as dead: all workers of a queue
+    must use the same value. A draining worker takes no more jobs; running ones get `drain_s`
+    seconds, then they stay open for another worker. `name` is for people, and need not be unique.
+    Raises ConfigurationError for invalid values.
     """
 
     instead = "make one in the other process from the same arguments"
@@ -73,9 +73,9 @@ class TurnWorker(Unpicklable):
         self._under_way: WeakSet[Performance] = WeakSet()
 
     async def arun(self) -> None:
-        """Work until `drain` is called and nothing is under way here.
+        """Work until `drain` is called and no job runs here.
 
-        Raises StoreError where the log or the queue cannot be opened.
+        Raises StoreError if the log or the queue cannot be opened.
         """
         post = self._post = Post(**self._terms, owner=Owner.here(self._terms["name"]))
         log = await asyncio.to_thread(open_log, self._store, lease_s=post.lease_s)
@@ -92,18 +92,18 @@ class TurnWorker(Unpicklable):
             await asyncio.to_thread(log.close)
 
     def drain(self) -> None:
-        """Take no job more, and end once those under way have; for the loop that it runs on."""
+        """Take no more jobs, and end after the running ones; call it on the worker's loop."""
         if self._post is not None:
             self._post.draining.set()
 
     def leave(self) -> None:
-        """Leave what is under way to other workers, now; after `drain`."""
+        """Leave running jobs to other workers, now; after `drain`."""
         for performance in tuple(self._under_way):
             performance.let_go()
 
     def _begin(self, job: TurnJob, deaths: int, *, log: Any) -> Running:
         teller = self._teller
-        assert teller is not None  # noqa: S101 - jobs come while `arun` runs
+        assert teller is not None  # noqa: S101 - jobs only come while `arun` runs
         made = Performance(
             job, deaths, log=log, agents=self._agents, hear=teller.hear, flush=teller.flush
         )
@@ -129,7 +129,7 @@ def _read_terms(terms: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Teller:
-    """Has what happens in jobs told, pieces of a text put together."""
+    """Sends the events of jobs; joins pieces of a text."""
 
     def __init__(self, engine: QueueEngine) -> None:
         self._engine = engine
@@ -161,11 +161,11 @@ class Teller:
         await self.flush()
 
     async def flush(self) -> None:
-        """Tell what is held."""
+        """Send the held events."""
         held: list[News] = [*self._held]
         telling = self._telling
         self._held, self._telling = [], None
         if telling is not None and telling is not asyncio.current_task():
-            telling.cancel()  # it waits for more, and there is nothing left for it to tell
+            telling.cancel()  # it waits for more, but nothing is left to send
         if held:
             await self._engine.tell(held)

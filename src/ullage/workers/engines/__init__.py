@@ -1,1 +1,1 @@
-"""Engines of queues, one file each: the only one that imports its engine."""
+"""Engines of queues, one file each: only that file imports its engine."""

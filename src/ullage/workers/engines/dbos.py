@@ -1,10 +1,10 @@
-"""DBOS: durable workflows in the PostgreSQL that has the log, one workflow a job.
+"""DBOS: durable workflows in the log's PostgreSQL database, one workflow per job.
 
-A tenant is a queue of DBOS, whose limit is the tenant's; a session is a partition of it that runs
-one workflow at a time. DBOS tells no dead worker by itself (its paid conductor does), so workers
-give signs of life in a table of ours, and what a dead one left is enqueued anew by whoever sees it.
-Nobody is told of news: queues and ends are looked at every `LOOK_S`, and pieces of answers are not
-passed on.
+A tenant is a DBOS queue with the tenant's limit. A session is a partition of it, which runs one
+workflow at a time. DBOS itself does not detect dead workers (its paid conductor does). So workers
+write heartbeats to a table of ours, and any worker that sees a dead one enqueues its jobs again.
+There is no news channel: workers and callers check every `LOOK_S`, and pieces of answers are not
+sent.
 """
 
 from __future__ import annotations
@@ -58,18 +58,18 @@ from ullage.workers.job import (
 )
 
 SCHEMA: Final = "ullage_dbos"
-"""Where DBOS's tables and ours are, apart from the log's."""
+"""The schema of DBOS's tables and ours, separate from the log's."""
 
 WORKFLOW: Final = "ullage_turn"
 QUEUE: Final = "ullage."
-"""What the queue of each tenant is called, before the tenant's name."""
+"""Prefix of a tenant's queue name."""
 
 APPLICATION: Final = "ullage"
 RELEASE: Final = "1"
-"""The version of the workflow: workers of another one leave its jobs alone."""
+"""The version of the workflow: workers with another one ignore its jobs."""
 
 LOOK_S: Final = 0.2
-"""Seconds between two looks, at queues, for cancellations, for ends."""
+"""Seconds between two checks: for jobs, cancellations, and ends."""
 
 BEATS: Final = 4
 LONGEST_BEAT_S: Final = 1.0
@@ -78,7 +78,7 @@ SLOTS: Final = 4
 """Workflows of one tenant that a worker takes, until one with other slots starts."""
 
 CLOSING_S: Final = 5.0
-"""Seconds that turns get to let go of their sessions once they were told to."""
+"""Seconds for turns to release their sessions after they were told to."""
 
 TABLES: Final = """
     CREATE TABLE IF NOT EXISTS ullage_tenants (
@@ -159,7 +159,7 @@ Result = TypeVar("Result")
 
 
 class DbosEngine:
-    """A queue in a PostgreSQL database; raises StoreError where that cannot be used."""
+    """A queue in a PostgreSQL database; raises StoreError if the database cannot be used."""
 
     def __init__(self, url: str) -> None:
         self.url = hide_password(url)
@@ -176,9 +176,9 @@ class DbosEngine:
         self._client: DBOSClient | None = None
 
     async def submit(self, job: TurnJob) -> str:
-        """Take a job in and return its id; raises QueueFull.
+        """Add a job and return its id; raises QueueFull.
 
-        Of those who submit at the same moment each may find the last place free.
+        Several callers at the same moment may each find the last place free.
         """
         if job.key:
             told = hashlib.sha256(f"{job.tenant}\0{job.key}".encode()).hexdigest()[:16]
@@ -205,7 +205,7 @@ class DbosEngine:
         return job.id
 
     async def cancel(self, job: str) -> bool:
-        """Cancel a job that waits or runs."""
+        """Cancel a waiting or running job."""
         row = await self.find(job)
         if row is None or row.state not in ("waiting", "running"):
             return False
@@ -214,14 +214,14 @@ class DbosEngine:
         return True
 
     async def find(self, job: str) -> JobRow | None:
-        """Return a job as it stands."""
+        """Return the current state of a job."""
         client = await self.open()
         found = await self.call(lambda: client.list_workflows(workflow_ids=[job]))
         names = await self._list_names()
         return _read_row(found[0], names) if found else None
 
     async def report(self, most: int = 100) -> QueueReport:
-        """Return what is in the queue."""
+        """Return the contents of the queue."""
         client = await self.open()
         tenants = await self.ask(TENANTS)
         posts = await self.ask(POSTS)
@@ -263,14 +263,14 @@ class DbosEngine:
         return lend_looks(LOOK_S)
 
     async def work(self, post: Post, perform: Perform) -> None:
-        """Run jobs until the post drains and none is under way."""
+        """Run jobs until the post drains and no job runs here."""
         await self.open()
         for row in await self.ask(TENANTS):
             await self._register(row["name"], row["most_running"], post.slots)
         await DbosShift(self, post, perform).run()
 
     async def tell(self, news: list[News]) -> None:
-        """Drop news: whoever waits looks at the log."""
+        """Drop news: callers read the log."""
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -281,14 +281,14 @@ class DbosEngine:
     # --- inside ---------------------------------------------------------------------------------
 
     async def open(self) -> DBOSClient:
-        """Return DBOS's client, its schema made where it lacks."""
+        """Return DBOS's client, and create its schema if it is missing."""
         async with self._gate:
             if self._client is None:
                 self._client = await self.call(self._connect)
             return self._client
 
     def _connect(self) -> DBOSClient:
-        with self._database.connect() as connection:  # whoever else makes it is waited for
+        with self._database.connect() as connection:  # waits for anyone else who creates it
             connection.execute(sqlalchemy.text(f"SELECT pg_advisory_lock({LOCK})"))
             try:
                 DBOS.migrate(self.plain, schema=SCHEMA)
@@ -303,7 +303,7 @@ class DbosEngine:
         )
 
     async def ask(self, sql: str, **values: Any) -> list[dict[str, Any]]:
-        """Return the rows of one statement, which is its own transaction."""
+        """Return the rows of one statement, in its own transaction."""
 
         def work() -> list[dict[str, Any]]:
             with self._database.connect() as connection:
@@ -313,7 +313,7 @@ class DbosEngine:
         return await self.call(work)
 
     async def call(self, work: Callable[[], Result]) -> Result:
-        """Do blocking work on the database in a thread; raises StoreAway where it is away."""
+        """Do blocking database work in a thread; raises StoreAway if the database is away."""
         try:
             return await asyncio.to_thread(work)
         except SQLAlchemyError as error:
@@ -321,7 +321,7 @@ class DbosEngine:
             raise StoreAway(f"the queue in {self.url} cannot be used: {said}") from error
 
     async def _register(self, tenant: str, running: int, slots: int | None) -> None:
-        """Make the queue of a tenant, or change it."""
+        """Create the queue of a tenant, or change it."""
         client = await self.open()
         await self.call(
             lambda: client.register_queue(
@@ -338,20 +338,18 @@ class DbosEngine:
 
 
 class DbosShift:
-    """One worker at DBOS, which runs workflows on a loop of its own. `run` may be called once."""
+    """One DBOS worker; DBOS runs workflows on its own loop. `run` may be called once."""
 
     def __init__(self, engine: DbosEngine, post: Post, perform: Perform) -> None:
         self._engine, self._post, self._perform = engine, post, perform
-        self._id = (
-            uuid.uuid4().hex
-        )  # never a name: what another of the same name left is a dead one's
+        self._id = uuid.uuid4().hex  # never a name: a dead worker may have had it
         self._lock = threading.Lock()
         self._under_way: dict[str, Running] = {}
         self._slots: asyncio.Semaphore | None = None
         self._leaving = False
 
     async def run(self) -> None:
-        """Work until the post drains and nothing is under way."""
+        """Work until the post drains and no job runs."""
         await self._enlist()
         await asyncio.to_thread(self._launch)
         keeping = asyncio.create_task(self._keep())
@@ -387,7 +385,7 @@ class DbosShift:
         DBOS.launch()
 
     async def _turn(self, body: str) -> str:
-        """Run a job; one that is left to others ends as cancelled, which records nothing."""
+        """Run a job; one left to other workers ends as cancelled, which records nothing."""
         job = read_job(body)
         if self._slots is None:
             self._slots = asyncio.Semaphore(self._post.slots)
@@ -418,7 +416,7 @@ class DbosShift:
         )
 
     async def _keep(self) -> None:
-        """Give signs of life, look after the dead and for cancellations, until cancelled."""
+        """Send heartbeats, and check for dead workers and cancellations, until cancelled."""
         every, due = min(self._post.lease_s / BEATS, LONGEST_BEAT_S), 0.0
         loop = asyncio.get_running_loop()
         while True:
@@ -432,11 +430,11 @@ class DbosShift:
                     await self._reap()
                 await self._hear_cancellations()
             except StoreAway:
-                pass  # the next sign may come through; the log's lease says who may write
+                pass  # the next one may succeed; the log's lease decides who may write
             await asyncio.sleep(LOOK_S)
 
     async def _reap(self) -> None:
-        """Enqueue anew what dead workers left."""
+        """Enqueue the jobs of dead workers again."""
         for row in await self._engine.ask(POSTS):
             gone = row["silent"] or dead(Owner(**json.loads(row["owner"])))
             if gone and row["worker"] != self._id and not self._leaving:
@@ -457,7 +455,7 @@ class DbosShift:
             running.let_go()
 
     async def _drain(self) -> None:
-        """Take no job more; give what is under way its time, then leave it to others."""
+        """Take no more jobs; give running ones their time, then leave them to other workers."""
         longest = math.ceil(self._post.drain_s + CLOSING_S)
         ending = asyncio.create_task(
             asyncio.to_thread(
@@ -471,7 +469,7 @@ class DbosShift:
 
 
 def _recover(worker: str) -> None:
-    """Enqueue anew what a worker left; DBOS has no public name for what its conductor uses."""
+    """Enqueue a worker's jobs again; DBOS's conductor uses this, but it has no public name."""
     DBOS._recover_pending_workflows([worker])  # noqa: SLF001 - see above
 
 

@@ -1,9 +1,9 @@
-"""procrastinate: the queue of many machines, in the PostgreSQL that has the log.
+"""procrastinate: a queue for many machines, in the log's PostgreSQL database.
 
-A tenant is a queue of procrastinate's, a session one of its locks, so that it never lends two jobs
-of one session. What it has not (limits, whose turn it is, who may settle) is in
-`procrastinate.sql`, one statement a step: a worker that is suspended in one leaves no lock behind.
-News travel by NOTIFY. Clocks are the database's.
+A tenant is a procrastinate queue, and a session one of its locks, so that it never lends two jobs
+of one session. procrastinate lacks limits, turns between tenants and a check of who may settle a
+job: these are in `procrastinate.sql`, one statement per step, so that a suspended worker leaves no
+lock. News travel by NOTIFY. Times are the database's.
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ from ullage.workers.job import (
 from ullage.workers.pulling import PullLoop
 
 SCHEMA: Final = "ullage_jobs"
-"""Where procrastinate's tables and ours are, apart from the log's."""
+"""The schema of procrastinate's tables and ours, separate from the log's."""
 
 NEWS: Final = "ullage_jobs"
-"""The channel of what happens to jobs."""
+"""The channel for news of jobs."""
 
 CHANNELS: Final = (NEWS, "procrastinate_any_queue_v1")
 
 LONGEST_NEWS: Final = 7_900
-"""Bytes of one notification: PostgreSQL takes less than 8,000 (NOTIFY, "Parameters")."""
+"""Most bytes of one notification: PostgreSQL takes less than 8,000 (NOTIFY, "Parameters")."""
 
 CONNECTIONS: Final = 4
 WAIT_S: Final = 5.0
-"""Connections of a process beside the one that listens, and how long one of them is waited for."""
+"""Connections of a process in addition to the listening one, and the longest wait for one."""
 
 HEARD_S: Final = 60.0
-"""Seconds of listening that make a failure one of its own; a try to connect takes less."""
+"""Seconds of listening after which a failure is logged as a new outage; a failed try takes less."""
 
 VERSION: Final = "ullage jobs 1"
-"""What the schema's comment says; another one is of another ullage."""
+"""The comment of the schema; another value comes from another version of ullage."""
 
 ANSWER_S: Final = 15.0
-"""Seconds that an answer of the database is waited for before it is taken for away."""
+"""Seconds to wait for an answer before the database counts as away."""
 
 STATES: Final[Mapping[str, JobState]] = {
     "todo": "waiting",
@@ -115,7 +115,7 @@ log = logging.getLogger("ullage.workers")
 
 
 class ProcrastinateEngine:
-    """A queue in a PostgreSQL database; raises StoreError where that cannot be used."""
+    """A queue in a PostgreSQL database; raises StoreError if the database cannot be used."""
 
     def __init__(self, url: str) -> None:
         self.url = hide_password(url)
@@ -133,7 +133,7 @@ class ProcrastinateEngine:
         self._ears: dict[str, set[asyncio.Queue[News | None]]] = {}
 
     async def submit(self, job: TurnJob) -> str:
-        """Take a job in and return its id; raises QueueFull."""
+        """Add a job and return its id; raises QueueFull."""
         row = await self._ask(
             "SELECT * FROM submit_turn(%(job)s, %(tenant)s, %(session)s, %(priority)s, %(most)s)",
             job=json.loads(job.to_text()),
@@ -147,19 +147,19 @@ class ProcrastinateEngine:
         return str(row["job"])
 
     async def cancel(self, job: str) -> bool:
-        """Cancel a job that waits or runs."""
+        """Cancel a waiting or running job."""
         row = await self._ask(
             "SELECT cancel_turn(%(job)s, %(said)s) AS cancelled", job=job, said=dict(CANCELLED)
         )
         return bool(row["cancelled"])
 
     async def find(self, job: str) -> JobRow | None:
-        """Return a job as it stands."""
+        """Return the current state of a job."""
         rows = await self._list(f"{ROW} WHERE j.args ->> 'id' = %(job)s", job=job)
         return _read_row(rows[0]) if rows else None
 
     async def report(self, most: int = 100) -> QueueReport:
-        """Return what is in the queue."""
+        """Return the contents of the queue."""
         tenants = await self._list(TENANTS)
         workers = await self._list(WORKERS)
         jobs = await self._list(f"{ROW} ORDER BY j.id DESC LIMIT %(most)s", most=most)
@@ -182,7 +182,7 @@ class ProcrastinateEngine:
 
     @asynccontextmanager
     async def listen(self, job: str) -> AsyncIterator[AsyncIterator[News | None]]:
-        """Lend what is told of a job as it happens; None says only: look again."""
+        """Lend the news of a job as they happen; a None says: look again."""
         await self._begin_listening()
         told: asyncio.Queue[News | None] = asyncio.Queue(1_000)
         self._ears.setdefault(job, set()).add(told)
@@ -202,12 +202,12 @@ class ProcrastinateEngine:
                 del self._ears[job]
 
     async def work(self, post: Post, perform: Perform) -> None:
-        """Run jobs until the post drains and none is under way."""
+        """Run jobs until the post drains and no job runs here."""
         await self._begin_listening()
         await PullLoop(self, post, perform).run()
 
     async def tell(self, news: list[News]) -> None:
-        """Have news told to whoever listens; what does not fit a notification is cut to a look."""
+        """Send news to all listeners; news too long for a notification only say: look."""
         payloads = [json.dumps(each) for each in news]
         kept = [
             p if len(p) < LONGEST_NEWS else _shorten(n) for p, n in zip(payloads, news, strict=True)
@@ -222,7 +222,7 @@ class ProcrastinateEngine:
     async def aclose(self) -> None:
         """Close all connections."""
         left = {task for task in (self._listening, self._opening) if task is not None}
-        while left:  # one that listens may lose a cancellation that comes with news
+        while left:  # a listening task may lose a cancellation that comes with news
             for task in left:
                 task.cancel()
             _, left = await asyncio.wait(left, timeout=WAIT_S / 10)
@@ -231,8 +231,8 @@ class ProcrastinateEngine:
     # --- single steps ---------------------------------------------------------------------------
 
     async def enlist(self, post: Post) -> int:
-        """Make a worker known; return its number."""
-        await self._run(OLD, {"kept": KEPT_S}, None)  # of a large queue this may take long
+        """Register a worker; return its number."""
+        await self._run(OLD, {"kept": KEPT_S}, None)  # with a large queue this may take long
         row = await self._ask(
             "SELECT enlist_worker(%(name)s, %(owner)s, %(slots)s, %(lease)s) AS worker",
             name=post.name,
@@ -243,19 +243,19 @@ class ProcrastinateEngine:
         return int(row["worker"])
 
     async def resign(self, worker: int) -> None:
-        """Forget a worker."""
+        """Remove a worker."""
         await self._forget([worker], deaths=0)
 
     async def beat(self, worker: int, *, draining: bool) -> bool:
-        """Give a sign of life."""
+        """Send a heartbeat."""
         sql: LiteralString = "SELECT beat_worker(%(worker)s, %(draining)s) AS known"
         return bool((await self._ask(sql, worker=worker, draining=draining))["known"])
 
     async def take(self, worker: int) -> Taken | None:
         """Take the next job of the tenant whose turn it is.
 
-        The function sees jobs that were submitted since the statement began, which what it is
-        joined with does not: such a job has no deaths yet.
+        The function sees jobs submitted since the statement began, but the joined table does not:
+        such a job has no deaths yet.
         """
         rows = await self._list(
             "SELECT j.id, j.attempts, j.args::text AS body, s.deaths "
@@ -285,7 +285,7 @@ class ProcrastinateEngine:
         return bool(row["mine"])
 
     async def list_lent(self, worker: int) -> list[Loan]:
-        """Return the jobs that the queue has down as the worker's."""
+        """Return the jobs that the queue assigns to the worker."""
         rows = await self._list(
             "SELECT id, attempts, abort_requested FROM procrastinate_jobs "
             "WHERE status = 'doing' AND worker_id = %(worker)s",
@@ -294,13 +294,13 @@ class ProcrastinateEngine:
         return [Loan(row["id"], row["attempts"], row["abort_requested"]) for row in rows]
 
     async def reap(self) -> int:
-        """Give back the jobs of workers that are dead or were silent too long."""
+        """Give back the jobs of dead or silent workers."""
         rows = await self._list("SELECT worker, owner FROM posts")
         gone = [row["worker"] for row in rows if dead(Owner(**json.loads(row["owner"])))]
         return await self._forget(gone, deaths=1)
 
     async def wait(self, seconds: float) -> None:
-        """Wait until something was told, at most so long."""
+        """Wait for news, at most this long."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._news.wait(), seconds)
         self._news.clear()
@@ -325,7 +325,7 @@ class ProcrastinateEngine:
     async def _run(
         self, sql: LiteralString, values: dict[str, Any], within_s: float | None
     ) -> list[dict[str, Any]]:
-        """Return the rows of a query; raises StoreAway where they do not come in time."""
+        """Return the rows of a query; raises StoreAway if they do not arrive in time."""
         await self._open()
         try:
             async with asyncio.timeout(within_s):
@@ -344,7 +344,7 @@ class ProcrastinateEngine:
         return StoreAway(f"the queue in {self.url} cannot be used: {said}")
 
     async def _open(self) -> None:
-        """Connect, and make the schema where it lacks; once for all who wait."""
+        """Connect, and create the schema if it is missing; once for all waiting callers."""
         if self._opening is None or (self._opening.done() and self._opening.exception()):
             self._opening = asyncio.create_task(self._connect())
         await asyncio.shield(self._opening)
@@ -370,9 +370,9 @@ class ProcrastinateEngine:
             self._listening = asyncio.create_task(self._hear())
 
     async def _hear(self) -> None:
-        """Listen for as long as this is open; a connection that breaks is opened again.
+        """Listen while the engine is open; reopen a connection that breaks.
 
-        An outage is told once: a try that fails soon belongs to the one before it.
+        An outage is logged once: a try that fails soon belongs to the same outage.
         """
         clock, told = asyncio.get_running_loop().time, False
         while True:
@@ -393,13 +393,13 @@ class ProcrastinateEngine:
     async def _take_news(self, *, channel: str, payload: str) -> None:
         found: dict[str, Any] = json.loads(payload)
         if channel != NEWS or found.get("type") in ("ended", "cancelled", "waits"):
-            self._news.set()  # what is told of an answer is no work for anybody
+            self._news.set()  # other news mean no work for anybody
         if channel == NEWS and "job" in found:
             for ear in self._ears.get(str(found["job"]), ()):
                 _put(ear, found)
 
     def _wake(self, news: None) -> None:
-        """Have all look again: something may have been missed."""
+        """Make all listeners look again, because news may have been missed."""
         self._news.set()
         for ears in self._ears.values():
             for ear in ears:
@@ -407,12 +407,12 @@ class ProcrastinateEngine:
 
 
 async def _set_autocommit(connection: Any) -> None:
-    """Have each step be its own transaction: a process that is suspended holds none open."""
+    """Make each step its own transaction: a suspended process then holds none open."""
     await connection.set_autocommit(True)
 
 
 def _put(ear: asyncio.Queue[News | None], news: News | None) -> None:
-    with suppress(asyncio.QueueFull):  # who reads that slowly looks at the log
+    with suppress(asyncio.QueueFull):  # a slow reader reads the log
         ear.put_nowait(news)
 
 
@@ -421,7 +421,7 @@ def _shorten(news: News) -> str:
 
 
 def _make_install() -> LiteralString:
-    """Return the statements that make the schema where it is not there, in one transaction."""
+    """Return the statements that create a missing schema, in one transaction."""
     own = (resources.files("ullage.workers.engines") / "procrastinate.sql").read_text("utf-8")
     whole = f"{SchemaManager.get_schema()}\n{own}"
     mark = "$ullage_install$"

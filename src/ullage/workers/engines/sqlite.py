@@ -1,7 +1,7 @@
-"""The queue of one machine: three tables in a SQLite file beside the log's, no further package.
+"""The queue of one machine: three tables in an SQLite file next to the log's; no more packages.
 
-A file of its own, so that a queue that is asked often never waits for the log's syncs. Whoever
-waits looks every `LOOK_S`; there is nobody who tells. Clocks are this machine's.
+It has its own file, so that frequent queries never wait for the log's syncs. Waiting callers check
+every `LOOK_S`, as there is no news channel. Times are this machine's.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ from ullage.workers.job import (
 from ullage.workers.pulling import PullLoop
 
 LOOK_S: Final = 0.1
-"""Seconds between two looks of whoever waits."""
+"""Seconds between two checks of a waiting caller."""
 
 SUFFIX: Final = ".jobs"
-"""Behind the name of the log's file."""
+"""Added to the name of the log's file."""
 
 MIGRATIONS: Final[Sequence[str]] = (
     """
@@ -106,7 +106,7 @@ NEXT: Final = """
                 (o.priority > j.priority OR (o.priority = j.priority AND o.number < j.number)))))
     ORDER BY j.priority DESC, j.number LIMIT 1
 """
-"""The first job of a tenant whose session nobody works at, as procrastinate's locks have it."""
+"""The first job of a tenant whose session no worker has, as with procrastinate's locks."""
 
 TAKE: Final = (
     "UPDATE jobs SET state = 'running', worker = ?, attempt = attempt + 1 WHERE number = ?"
@@ -133,16 +133,16 @@ ROW: Final = """
 Result = TypeVar("Result")
 
 Connection = Any
-"""One of apsw's, which storage alone knows."""
+"""An apsw connection, which only the storage package knows."""
 
 
 def place_queue(log: Path) -> Path:
-    """Return where the queue of a log is: in a file beside it."""
+    """Return the file of a log's queue, in the same folder."""
     return log.with_name(f"{log.name}{SUFFIX}")
 
 
 class SqliteEngine:
-    """A queue in the file beside a log's; raises StoreError where that cannot be used."""
+    """A queue in a file next to the log's; raises StoreError if the file cannot be used."""
 
     def __init__(self, log: Path) -> None:
         path = place_queue(log)
@@ -151,7 +151,7 @@ class SqliteEngine:
         self.url = f"sqlite://{path}"
 
     async def submit(self, job: TurnJob) -> str:
-        """Take a job in and return its id; raises QueueFull."""
+        """Add a job and return its id; raises QueueFull."""
 
         def step(connection: Connection) -> str:
             connection.execute("INSERT OR IGNORE INTO tenants (name) VALUES (?)", (job.tenant,))
@@ -176,7 +176,7 @@ class SqliteEngine:
         return await self._write(step)
 
     async def cancel(self, job: str) -> bool:
-        """Cancel a job that waits or runs."""
+        """Cancel a waiting or running job."""
 
         def step(connection: Connection) -> bool:
             found = list(
@@ -195,12 +195,12 @@ class SqliteEngine:
         return await self._write(step)
 
     async def find(self, job: str) -> JobRow | None:
-        """Return a job as it stands."""
+        """Return the current state of a job."""
         rows = await self._read(f"{ROW} WHERE j.id = ?", (job,))
         return _read_row(rows[0]) if rows else None
 
     async def report(self, most: int = 100) -> QueueReport:
-        """Return what is in the queue."""
+        """Return the contents of the queue."""
         tenants = await self._read(f"{TENANTS} ORDER BY t.name")
         workers = await self._read(
             "SELECT w.name, w.slots, (SELECT count(*) FROM jobs AS j WHERE j.state = 'running' AND "
@@ -234,16 +234,16 @@ class SqliteEngine:
         )
 
     def listen(self, job: str) -> AbstractAsyncContextManager[AsyncIterator[News | None]]:
-        """Lend the times at which to look again; nothing is told beside the log here."""
+        """Lend the times at which to look again; this engine sends no news."""
         del job
         return lend_looks(LOOK_S)
 
     async def work(self, post: Post, perform: Perform) -> None:
-        """Run jobs until the post drains and none is under way."""
+        """Run jobs until the post drains and no job runs here."""
         await PullLoop(self, post, perform).run()
 
     async def tell(self, news: list[News]) -> None:
-        """Drop news: whoever waits looks at the log."""
+        """Drop news: callers read the log."""
 
     async def aclose(self) -> None:
         """Close the file."""
@@ -252,7 +252,7 @@ class SqliteEngine:
     # --- single steps ---------------------------------------------------------------------------
 
     async def enlist(self, post: Post) -> int:
-        """Make a worker known; return its number."""
+        """Register a worker; return its number."""
 
         def step(connection: Connection) -> int:
             connection.execute(OLD, (time.time() - KEPT_S,))
@@ -267,11 +267,11 @@ class SqliteEngine:
         return await self._write(step)
 
     async def resign(self, worker: int) -> None:
-        """Forget a worker."""
+        """Remove a worker."""
         await self._write(lambda connection: _forget(connection, [worker], ""))
 
     async def beat(self, worker: int, *, draining: bool) -> bool:
-        """Give a sign of life."""
+        """Send a heartbeat."""
 
         def step(connection: Connection) -> bool:
             row = (time.time(), draining, worker)
@@ -311,13 +311,13 @@ class SqliteEngine:
         return await self._write(step)
 
     async def list_lent(self, worker: int) -> list[Loan]:
-        """Return the jobs that the queue has down as the worker's."""
+        """Return the jobs that the queue assigns to the worker."""
         sql = "SELECT number, attempt, cancelled FROM jobs WHERE state = 'running' AND worker = ?"
         rows = await self._read(sql, (worker,))
         return [Loan(number, attempt, bool(cancelled)) for number, attempt, cancelled in rows]
 
     async def reap(self) -> int:
-        """Give back the jobs of workers that are dead or were silent too long."""
+        """Give back the jobs of dead or silent workers."""
         rows = await self._read("SELECT number, owner, lease_s, seen FROM workers")
         now = time.time()
         gone = [
@@ -349,7 +349,7 @@ class SqliteEngine:
 
 
 def _take(connection: Connection, worker: int) -> Taken | None:
-    """Take the next job: of the tenant with the fewest running, or served longest ago."""
+    """Take the next job: from the tenant with the fewest running jobs, least recently served."""
     rows = list(connection.execute(TENANTS))
     open_ones = [
         (running, served, name)
@@ -368,7 +368,7 @@ def _take(connection: Connection, worker: int) -> Taken | None:
 
 
 def _forget(connection: Connection, workers: Sequence[int], more: str) -> int:
-    """Forget workers and give back their jobs; those that were to be cancelled are."""
+    """Remove workers and give back their jobs; end those that should be cancelled."""
     places = ", ".join("?" * len(workers))
     stopped = connection.execute(f"{LOST} ({places})", workers)
     for number, session in list(stopped):
