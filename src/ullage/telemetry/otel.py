@@ -95,9 +95,9 @@ class Open:
     span: Span
     names: tuple[Mapping[str, str], ...] = (NAMES,)
     ends: bool = False
-    """Whether it ends with its answer; otherwise its creator ends it."""
-    ready: bool = False
     """True if it ends with its answer; otherwise its creator ends it."""
+    ready: bool = False
+    """True if its request was ready to be sent: a later preparation belongs to the next request."""
 
     def note(self, **facts: Fact) -> None:
         """Add facts; raises KeyError for a name that is not in the table."""
