@@ -119,7 +119,7 @@ def _list_bundled_wheels() -> list[Path]:
     return [wheel for folder in folders for wheel in sorted(folder.glob("pip-*.whl"))]
 
 
-# ── what is set ─────────────────────────────────────────────────────────────────────────────────
+# ── settings ────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)

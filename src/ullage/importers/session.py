@@ -151,7 +151,7 @@ class ImportedSession:
 
     @property
     def current(self) -> list[Any]:
-        """The messages that stand in the window now."""
+        """The messages in the current window."""
         return list(self.messages[self.start :])
 
 

@@ -63,7 +63,7 @@ MOST_MODELS: Final = 1_000
 """Most models whose last reported window is remembered."""
 
 
-# --- what a guard's events add up to --------------------------------------------------------------
+# --- metrics of a guard's events ------------------------------------------------------------------
 
 CONTEXT_SIZE_TOKENS: Final = Described(
     "ullage_context_size_tokens",

@@ -183,7 +183,7 @@ class EvidenceLedger:
         oldest = self._now() - _lasts(question)
         return tuple(c for c in heard if c.at > oldest)
 
-    # --- what listings said, and the disk ---------------------------------------------------------
+    # --- listings, and the disk -------------------------------------------------------------------
 
     def recall(self, key: str) -> tuple[Claim, ...] | None:
         """Return the claims kept under a key that still hold, or None."""

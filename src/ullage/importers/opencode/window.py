@@ -133,7 +133,7 @@ class SentWindow:
             self.messages.append(answer)
             self.messages.extend(render_results(step, self._now_ms))
 
-    # --- what begins a new window ---------------------------------------------------------------
+    # --- starts of new windows ------------------------------------------------------------------
 
     def _compact(self, rows: Sequence[KeptMessage]) -> None:
         """Begin a new window after the summary, which is the last row."""
