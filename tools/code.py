@@ -1,8 +1,7 @@
-"""What every Python file of this repository has to keep to; each rule is one function over its AST.
+"""The rules for every Python file of this repository; each rule is one function on its AST.
 
-Complexity and the number of parameters are ruff's to count (C901, PLR09xx); this module only sees
-to it that nobody waves them through inline. Layers are import-linter's. Waivers are applied by
-`tools.gates`, not here.
+ruff checks complexity and the number of parameters (C901, PLR09xx); this module only rejects inline
+waivers of those. import-linter checks the layers. `tools.gates` applies the waivers.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ FUNCTION_LINES: Final = 60
 VAGUE: Final = frozenset({"util", "helper", "common", "misc", "manager"})
 DIALECTS_ROOM: Final = "src/ullage/core/dialects/"
 PROVIDERS: Final = frozenset({"anthropic", "gemini"})
-"""Dialects that are called as their provider is."""
+"""Dialects with the same name as their provider."""
 PROVIDERS_ROOMS: Final = frozenset({"counters", "importers", "windows"})
-"""Rooms that know providers by name."""
+"""Packages that know providers by name."""
 BROAD: Final = frozenset({"Exception", "BaseException"})
 MOCKS: Final = frozenset({"mock", "unittest.mock", "pytest_mock"})
 WORLD: Final = frozenset({"__import__", "breakpoint", "eval", "exec", "input", "open", "print"})
@@ -73,13 +72,13 @@ class Module:
 
 
 def check(module: Module) -> Iterator[Finding]:
-    """Yield what every rule finds in one file."""
+    """Yield the findings of every rule for one file."""
     for rule in RULES:
         yield from rule(module)
 
 
 def file_lines(module: Module) -> Iterator[Finding]:
-    """Keep a file to what is read in one sitting."""
+    """Limit a file to a length that can be read in one sitting."""
     lines = module.source.count("\n")
     if lines > FILE_LINES:
         text = f"{lines} lines; the budget is {FILE_LINES}: it holds more than one concept"
@@ -87,7 +86,7 @@ def file_lines(module: Module) -> Iterator[Finding]:
 
 
 def function_lines(module: Module) -> Iterator[Finding]:
-    """Keep a function to what is seen on one screen."""
+    """Limit a function to a length that fits one screen."""
     for name, scope in module.scopes:
         if isinstance(scope, ast.ClassDef):
             continue
@@ -98,7 +97,7 @@ def function_lines(module: Module) -> Iterator[Finding]:
 
 
 def file_name(module: Module) -> Iterator[Finding]:
-    """Want a module named after one concept; a vague name gathers everything."""
+    """Require a module name with one concept; a vague name attracts everything."""
     for part in PurePosixPath(module.path).with_suffix("").parts:
         vague = {word.removesuffix("s") for word in part.lower().split("_")} & VAGUE
         if vague:
@@ -107,13 +106,13 @@ def file_name(module: Module) -> Iterator[Finding]:
 
 
 def module_docstring(module: Module) -> Iterator[Finding]:
-    """Want a module to open with what it is for and what it does not know."""
+    """Require a module docstring with the purpose and the limits of its knowledge."""
     if module.tree.body and not ast.get_docstring(module.tree):
         yield Finding("module-docstring", module.path, 1, "", "no docstring: what is it for?")
 
 
 def broad_except(module: Module) -> Iterator[Finding]:
-    """Want a handler for everything to re-raise, or to be listed with its reason."""
+    """Require a broad handler to re-raise, or to be listed with a reason."""
     if module.path.startswith("tests/"):
         return
     for node in ast.walk(module.tree):
@@ -126,7 +125,7 @@ def broad_except(module: Module) -> Iterator[Finding]:
 
 
 def global_statement(module: Module) -> Iterator[Finding]:
-    """Refuse `global`: state belongs to a value that somebody owns."""
+    """Refuse `global`: state must belong to an object with an owner."""
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Global):
             text = f"global {', '.join(node.names)}: keep it in an object that is passed"
@@ -134,7 +133,7 @@ def global_statement(module: Module) -> Iterator[Finding]:
 
 
 def module_state(module: Module) -> Iterator[Finding]:
-    """Want tables at module level annotated read-only, so that mypy refuses to change them."""
+    """Require read-only annotations for tables at module level, so that mypy rejects changes."""
     if not module.path.startswith("src/"):
         return
     for node in module.tree.body:
@@ -153,7 +152,7 @@ def module_state(module: Module) -> Iterator[Finding]:
 
 
 def core_builtins(module: Module) -> Iterator[Finding]:
-    """Refuse the built-ins that reach outside the core; import-linter cannot see them."""
+    """Refuse built-ins that reach outside the core, as import-linter cannot see them."""
     if not module.path.startswith("src/ullage/core/"):
         return
     for node in ast.walk(module.tree):
@@ -163,7 +162,7 @@ def core_builtins(module: Module) -> Iterator[Finding]:
 
 
 def mocks(module: Module) -> Iterator[Finding]:
-    """Refuse mocks: a fake keeps the contract, a mock agrees with anything."""
+    """Refuse mocks: a fake keeps the contract, but a mock accepts anything."""
     for node in ast.walk(module.tree):
         match node:
             case ast.Import(names=names):
@@ -180,7 +179,7 @@ def mocks(module: Module) -> Iterator[Finding]:
 
 
 def inline_waivers(module: Module) -> Iterator[Finding]:
-    """Want budgets waived in tools/waivers.toml, where all waivers can be counted."""
+    """Require waivers of budgets to be in tools/waivers.toml, where they can be counted."""
     for number, line in enumerate(module.source.splitlines(), start=1):
         if found := BUDGET_NOQA.search(line):
             text = f"waives {found[1]} inline; it needs its line in tools/waivers.toml too"
@@ -190,7 +189,7 @@ def inline_waivers(module: Module) -> Iterator[Finding]:
 
 
 def dialect_literal(module: Module) -> Iterator[Finding]:
-    """Keep what is known of a dialect in its folder: nothing else compares its name."""
+    """Keep knowledge of a dialect in its folder: no other code compares its name."""
     path = PurePosixPath(module.path)
     if not module.path.startswith("src/") or DIALECTS_ROOM in module.path:
         return

@@ -1,8 +1,8 @@
-"""Measure what estimates of token counts are worth: `python -m tools.counter_tables`.
+"""Measure the error of estimated token counts: `python -m tools.counter_tables`.
 
-Counts the corpus of the tests exactly, class by class, sets the usual estimates beside it, and
-writes the tables into `docs/counters.md` between their markers. The table of families is written
-where the packages that bring their vocabularies are installed, and left as it is elsewhere.
+It counts the tests' corpus exactly, class by class, compares the usual estimates, and writes the
+tables into `docs/counters.md` between their markers. The table of families is written only if the
+packages with their vocabularies are installed; otherwise it stays unchanged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ullage.counters import Vocabularies, families
 
 PAGE: Final = Path("docs/counters.md")
 SHORTEST: Final = 200
-"""Characters of a document; of a shorter one, a token more or less is many per cent."""
+"""Shortest document in characters; in a shorter one, a single token is many per cent."""
 
 WORD: Final = re.compile(r"\S+")
 Estimate = Callable[[str], float]
@@ -34,10 +34,10 @@ ESTIMATES: Final[Mapping[str, Estimate]] = {
     "words*1.33": lambda text: len(WORD.findall(text)) * 1.33,
     "LangChain": lambda text: -(-len(text) // 4) + 3,
 }
-"""LangChain's `count_tokens_approximately`: four characters a token and three a message."""
+"""LangChain's `count_tokens_approximately`: four characters per token, and three per message."""
 
 Errors = Sequence[float]
-"""What an estimate is off, in per cent of the exact count; below zero is too low."""
+"""Errors of an estimate, in per cent of the exact count; negative means too low."""
 
 
 def corpus(total: int) -> Mapping[str, Sequence[str]]:
@@ -49,7 +49,7 @@ def corpus(total: int) -> Mapping[str, Sequence[str]]:
 
 
 def errors(estimates: Iterable[float], exact: Iterable[int]) -> Errors:
-    """Return how far each estimate is off, in per cent."""
+    """Return the error of each estimate, in per cent."""
     return [
         100 * (guess - truth) / truth
         for guess, truth in zip(estimates, exact, strict=True)
@@ -58,7 +58,7 @@ def errors(estimates: Iterable[float], exact: Iterable[int]) -> Errors:
 
 
 def cell(found: Errors) -> str:
-    """Return the mean error, and the 95th percentile of how far too low, in per cent."""
+    """Return the mean error, and the 95th percentile of underestimates, in per cent."""
     if not found:
         return ""
     under = sorted(max(0.0, -error) for error in found)
@@ -76,7 +76,7 @@ def table(first: str, columns: Sequence[str], rows: Iterable[tuple[str, Sequence
 
 
 def of_estimates(texts: Mapping[str, Sequence[str]], counters: Sequence[Counter]) -> str:
-    """Return the table of the usual estimates against o200k, and o200k against cl100k."""
+    """Return the table of the usual estimates compared with o200k, and o200k with cl100k."""
     o200k, cl100k = counters
     rows = []
     for kind, documents in texts.items():
@@ -88,7 +88,7 @@ def of_estimates(texts: Mapping[str, Sequence[str]], counters: Sequence[Counter]
 
 
 def of_families(texts: Mapping[str, Sequence[str]], o200k: Counter, names: Sequence[str]) -> str:
-    """Return the table of o200k as a stand-in for vocabularies that are installed."""
+    """Return the table of o200k as a stand-in for the installed vocabularies."""
     stand_in = [o200k.count_many(documents) for documents in texts.values()]
     columns = []
     for name in names:
@@ -99,7 +99,7 @@ def of_families(texts: Mapping[str, Sequence[str]], o200k: Counter, names: Seque
 
 
 def written(page: str, marker: str, text: str) -> str:
-    """Return the page with `text` between the markers; refuses a page that lacks them."""
+    """Return the page with `text` between the markers; raises ValueError if they are missing."""
     start, end = f"<!-- {marker}: begin -->", f"<!-- {marker}: end -->"
     if start not in page or end not in page:
         raise ValueError(f"no place marked {start} ... {end} in {PAGE}")

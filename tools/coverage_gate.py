@@ -1,6 +1,6 @@
-"""Hold the coverage budgets: every branch of the core, 95 % of the rest.
+"""Check the coverage budgets: every branch of the core, 95 % of the rest.
 
-Reads the JSON that coverage.py writes; knows nothing of how it was measured.
+It reads the JSON of coverage.py, and knows nothing of the measurement.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def shortfalls(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def percent(files: Mapping[str, Any]) -> float:
-    """Return lines and branches run, out of those there are, over some files."""
+    """Return the covered share of lines and branches of some files, in per cent."""
     summaries = [data["summary"] for data in files.values()]
     run = sum(s["covered_lines"] + s["covered_branches"] for s in summaries)
     there = sum(s["num_statements"] + s["num_branches"] for s in summaries)
@@ -49,7 +49,7 @@ def percent(files: Mapping[str, Any]) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Judge a report; return the exit code."""
+    """Check a report; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tools.coverage_gate", description=__doc__)
     parser.add_argument("report", type=Path)
     report = json.loads(parser.parse_args(arguments).report.read_text(encoding="utf-8"))

@@ -1,8 +1,8 @@
-"""Keep docs/dependencies.md to pyproject.toml, the locks and what packages state of themselves.
+"""Update docs/dependencies.md from pyproject.toml, the locks and the packages' metadata.
 
-`python -m tools.dependencies` writes the cells of its rows that change by themselves: extras,
-version, licence. A version that changed loses its date of release, which is written by hand, as all
-else is. It asks no registry.
+`python -m tools.dependencies` writes the cells that it can compute: extras, version, licence. If a
+version changes, its release date is reset; people write dates and all other cells by hand. It asks
+no registry.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).parents[1]
 PAGE: Final = ROOT / "docs" / "dependencies.md"
 ROW: Final = re.compile(r"(?m)^\| `([^`]+)` \| ([^|]+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|(.*)$")
-"""Package, extras, version, release, licence; by hand: the rest."""
+"""Package, extras, version, release, licence; the rest is written by hand."""
 
 ASIDE: Final = frozenset({"all", "dev"})
 UNKNOWN: Final = "not known here"
 LONGEST: Final = 40
-"""Characters of a field `License` that names one; a longer one is its text, named in line 1."""
+"""Longest `License` field that counts as a name; a longer one is a text with the name in line 1."""
 
 
 def read_requirements() -> dict[str, list[str]]:
-    """Return what the product requires, by name, with the extras that do."""
+    """Return the product's requirements, by name, with the extras that need them."""
     project: Mapping[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     told = project["project"]
     found: dict[str, list[str]] = {}
@@ -37,7 +37,7 @@ def read_requirements() -> dict[str, list[str]]:
 
 
 def find_version(name: str, extras: list[str]) -> str:
-    """Return the version of a package in the lock that it is tested with."""
+    """Return the version of a package in the lock with which it is tested."""
     adapter = f"bench-adapter-{extras[0].replace('-', '_')}"
     for lock in ("run", "dev", adapter, "replay-ray", "product"):
         path = ROOT / "requirements" / f"{lock}.txt"
@@ -48,7 +48,7 @@ def find_version(name: str, extras: list[str]) -> str:
 
 
 def read_licence(name: str) -> str:
-    """Return the licence that an installed package states, or "" where there is none to read."""
+    """Return the licence of an installed package, or "" if unknown."""
     try:
         told: Mapping[str, Any] = metadata(name).json
     except PackageNotFoundError:
@@ -62,12 +62,12 @@ def read_licence(name: str) -> str:
 
 
 def list_packages(page: str) -> list[str]:
-    """Return the packages of the page's rows."""
+    """Return the packages in the page's rows."""
     return [row[1] for row in ROW.finditer(page)]
 
 
 def refresh(page: str) -> str:
-    """Return the page with what changed by itself."""
+    """Return the page with its computed cells updated."""
     required = read_requirements()
 
     def write(row: re.Match[str]) -> str:
@@ -82,7 +82,7 @@ def refresh(page: str) -> str:
 
 
 def list_faults(page: str) -> Iterator[str]:
-    """Yield what is wrong with the page, each with what to do."""
+    """Yield the faults of the page, each with its remedy."""
     required, listed = read_requirements(), list_packages(page)
     yield from (f"{name} has no row: write one" for name in sorted({*required} - {*listed}))
     extra = sorted({*listed} - {*required})
@@ -93,7 +93,7 @@ def list_faults(page: str) -> Iterator[str]:
 
 
 def main() -> int:
-    """Write the page anew and print what is left to do by hand."""
+    """Write the updated page, and print the faults to mend by hand."""
     page = refresh(PAGE.read_text("utf-8"))
     PAGE.write_text(page, "utf-8")
     faults = [*list_faults(page)]

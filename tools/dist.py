@@ -1,8 +1,9 @@
-"""Builds what is released, twice, and wants the same bytes: `make dist`, or `python -m tools.dist`.
+"""Build the release twice, and require identical bytes: `make dist`, or `python -m tools.dist`.
 
-Each time the tracked files are copied to another folder under another umask; hatchling makes the
-sdist there, in another zone and with another hash seed, and the wheel from the unpacked sdist. Then
-dist/ has wheel, sdist, bill of materials and SHA256SUMS. It publishes and signs nothing.
+Each time it copies the tracked files to another folder with another umask. hatchling builds the
+sdist there, in another time zone and with another hash seed, and the wheel from the unpacked sdist.
+Then dist/ has the wheel, the sdist, the bill of materials and SHA256SUMS. It publishes and signs
+nothing.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from tools.files import ask_git, tracked
 
 ROOT: Final = Path(__file__).parents[1]
 PAGES: Final = "src/ullage/docs.zip"
-"""Where the wheel has the built pages; no file of the repository."""
+"""The place of the built pages in the wheel; not a file of the repository."""
 
 MANUAL: Final = "man"
-"""Where hatch_build.py looks for man pages; no folder of the repository."""
+"""The folder where hatch_build.py looks for man pages; not a folder of the repository."""
 
 
 class Circumstances(NamedTuple):
-    """What must not show in the bytes."""
+    """Circumstances of a build that must not affect its bytes."""
 
     folder: str
     umask: int
@@ -46,18 +47,18 @@ TWICE: Final = (
 )
 
 
-class BuildFailed(Exception):  # noqa: N818 - named for what happened
-    """Report a build that made no file, or another one than the build before."""
+class BuildFailed(Exception):  # noqa: N818 - named for the event
+    """Report a build that failed, or whose file differs from the first build."""
 
 
 def read_epoch(root: Path) -> dict[str, str]:
-    """Return the time that archives give their files: the last commit's, else hatchling's own."""
+    """Return the time for files in archives: the last commit's, or else hatchling's default."""
     told = (ask_git(root, "log", "-1", "--format=%ct") or "").strip()
     return {"SOURCE_DATE_EPOCH": told} if told else {}
 
 
 def build(root: Path, folder: Path, around: Circumstances) -> list[Path]:
-    """Build the sdist of what `root` tracks, and the wheel from it; return both, in `folder`."""
+    """Build the sdist of the files that `root` tracks, and the wheel from it; return both."""
     before = os.umask(around.umask)
     try:
         copied, made = folder / around.folder / "copy", folder / around.folder / "dist"
@@ -70,9 +71,9 @@ def build(root: Path, folder: Path, around: Circumstances) -> list[Path]:
         variables = {**os.environ, **read_epoch(root), **around.environment}
         sdist = run_hatchling("sdist", copied, made, variables)
         with tarfile.open(sdist) as archive:
-            # an argument since 3.11.4 alone; distributions have older ones
+            # The argument exists only since 3.11.4; some distributions have older versions.
             archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
-            archive.extractall(made)  # noqa: S202 - made here, a moment ago
+            archive.extractall(made)  # noqa: S202 - we made it a moment ago
         unpacked = made / sdist.name.removesuffix(".tar.gz")
         return [sdist, run_hatchling("wheel", unpacked, made, variables)]
     finally:
@@ -80,7 +81,7 @@ def build(root: Path, folder: Path, around: Circumstances) -> list[Path]:
 
 
 def find_pages(root: Path) -> dict[str, Path]:
-    """Return what `make site` and `make man` built, by the names that a build wants."""
+    """Return the results of `make site` and `make man`, by the names that a build needs."""
     packed = root / "build" / "docs.zip"
     manual = sorted((root / "build" / "man").glob("*.1"))
     found = {f"{MANUAL}/{path.name}": path for path in manual}
@@ -99,7 +100,7 @@ def run_hatchling(what: str, source: Path, made: Path, variables: Mapping[str, s
 
 
 def build_twice(root: Path, folder: Path) -> list[Path]:
-    """Return sdist and wheel. Raises BuildFailed, naming what a second build made otherwise."""
+    """Return sdist and wheel. Raises BuildFailed with the names of files that differ."""
     first, second = (build(root, folder, around) for around in TWICE)
     unequal = [a.name for a, b in zip(first, second, strict=True) if hash_file(a) != hash_file(b)]
     if unequal:

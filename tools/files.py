@@ -1,6 +1,6 @@
-"""Which files a gate looks at: all that git tracks or would track.
+"""The files that a gate checks: all that git tracks or would track.
 
-Knows nothing of what the gates ask of them.
+It knows nothing of the rules of the gates.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One breach of one rule, at a place a person can open."""
+    """One breach of one rule, with a place that a person can open."""
 
     rule: str
     path: str
     line: int
     name: str
-    """The function, class or variable it stands in; empty for a whole file."""
+    """The function, class or variable with the breach; empty for a whole file."""
     text: str
 
     def __str__(self) -> str:
@@ -28,7 +28,7 @@ class Finding:
 
 
 def ask_git(root: Path, *words: str) -> str | None:
-    """Return what git says, None where there is no git or it refuses."""
+    """Return git's output, or None if there is no git or it fails."""
     git = shutil.which("git")
     if git is None:
         return None
@@ -41,7 +41,7 @@ def ask_git(root: Path, *words: str) -> str | None:
 def tracked(root: Path) -> list[str]:
     """Return the paths under `root`, relative and sorted, that git tracks or does not ignore.
 
-    Without git (an unpacked sdist), every file outside hidden folders.
+    Without git (an unpacked sdist), it returns every file outside hidden folders.
     """
     listing = ask_git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     if listing is not None:

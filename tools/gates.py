@@ -1,8 +1,8 @@
-"""Run the gates over the repository: `python -m tools.gates`. Exits 1 when one is shut.
+"""Run the checks on the repository: `python -m tools.gates`. Exits 1 if one fails.
 
-Joins the rules of `tools.code` and `tools.leaks` with the waivers of `tools/waivers.toml`. The list
-may only shrink: a waiver that is no longer needed fails as well, and so does a list whose length
-is not the one it states. `tools.names` and `tools.subjects` look at the repository as a whole.
+It combines the rules of `tools.code` and `tools.leaks` with the waivers of `tools/waivers.toml`.
+That list may only shrink: a waiver that is no longer needed is a fault, and so is a wrong count in
+the list. `tools.names` and `tools.subjects` check the repository as a whole.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WAIVERS: Final = "tools/waivers.toml"
 
 @dataclass(frozen=True, slots=True)
 class Waiver:
-    """One breach that stands, and why."""
+    """One accepted breach, and the reason."""
 
     rule: str
     path: str
@@ -31,7 +31,7 @@ class Waiver:
     reason: str
 
     def covers(self, finding: Finding) -> bool:
-        """Tell whether this is the breach it was written for."""
+        """Tell whether it was written for this breach."""
         return (self.rule, self.path, self.name) == (finding.rule, finding.path, finding.name)
 
 
@@ -50,7 +50,7 @@ def findings(root: Path) -> Iterator[Finding]:
 
 
 def read_waivers(root: Path) -> tuple[int, tuple[Waiver, ...]]:
-    """Return how many waivers the list says it holds, and those it holds."""
+    """Return the number of waivers that the list states, and its waivers."""
     file = root / WAIVERS
     table = tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     rows = table.get("waiver", [])
@@ -60,7 +60,7 @@ def read_waivers(root: Path) -> tuple[int, tuple[Waiver, ...]]:
 
 
 def judge(found: Iterable[Finding], count: int, waivers: Sequence[Waiver]) -> Iterator[Finding]:
-    """Yield the breaches that no waiver covers, and what is wrong with the waivers."""
+    """Yield the breaches without a waiver, and the faults of the waivers."""
     needed: set[Waiver] = set()
     for finding in found:
         covering = [w for w in waivers if w.covers(finding)]
@@ -78,7 +78,7 @@ def judge(found: Iterable[Finding], count: int, waivers: Sequence[Waiver]) -> It
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Check a repository and print what stands in the way; return the exit code."""
+    """Check a repository and print the findings; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tools.gates", description=main.__doc__)
     parser.add_argument("root", nargs="?", type=Path, default=Path())
     root: Path = parser.parse_args(arguments).root

@@ -1,6 +1,6 @@
-"""What no text file of this repository may say: where it was written, and whose registry served it.
+"""Forbids text in files of this repository: local paths, and hosts of package registries.
 
-A stranger's machine has neither those folders nor those hosts. Knows nothing of Python.
+Other people's machines have neither those folders nor those hosts. It knows nothing of Python.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PIN: Final = re.compile(r"^[A-Za-z0-9._\[\],-]+==\S+")
 
 
 def check(path: str, text: str) -> Iterator[Finding]:
-    """Yield the leaks of one file, and for a lock file whatever is not pinned by hash."""
+    """Yield the leaks of one file, and the unpinned entries of a lock file."""
     for number, line in enumerate(text.splitlines(), start=1):
         for rule, pattern in PATTERNS.items():
             if found := pattern.search(line):
@@ -39,7 +39,7 @@ def check(path: str, text: str) -> Iterator[Finding]:
 
 
 def _lock(path: str, text: str) -> Iterator[Finding]:
-    """Want every entry of a lock pinned with its hashes, and no word of where to fetch it."""
+    """Require every entry of a lock to be pinned with its hashes, without an address."""
     for number, entry in _entries(text):
         if ADDRESS.search(entry):
             yield Finding("lock-address", path, number, "", f"names an address: {entry[:60]}")
@@ -48,7 +48,7 @@ def _lock(path: str, text: str) -> Iterator[Finding]:
 
 
 def _entries(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the entries of a requirements file with the line each starts on."""
+    """Yield the entries of a requirements file with the line on which each starts."""
     entry, start = "", 1
     for number, line in enumerate(text.splitlines(), start=1):
         if line.lstrip().startswith("#"):

@@ -1,18 +1,17 @@
 """Learns the weights of `ullage.core.facts.weights`, and writes the table and its report.
 
-`make weights`. The label is evidence planted in sessions of the authors that are `tuned`
-(`bench/corpora`): a person's segment is worth keeping if it holds what will be asked for. Half of
-the evidence is taken up by a later answer; other sentences have numbers that nobody asks for, and
-logs are pasted. How much answers and results count beside people's words is not learned: those
-come first. Nor is how much documents count, since no session has any, nor denials: in sessions
-that are made people deny by rote, and in those that others wrote they lay down so what they cannot
-and will not.
+`make weights`. The label is evidence planted in sessions of the `tuned` authors (`bench/corpora`):
+a user's segment is worth keeping if it holds text that will be asked for. A later answer takes up
+half of the evidence. Other sentences have numbers that nobody asks for, and logs are pasted. The
+weight of answers and results compared with users' words is not learned: users' words come first.
+The weight of documents is not learned either, as no session has any, nor that of denials: in
+generated sessions people deny mechanically, and in written ones they use denials for their limits.
 
-A table is judged by how much of the evidence its best segments hold at several shares of a
-session's tokens. One weight after another moves along a ladder while that helps; a weight leaves
-its default only for a gain, and goes half of the way, because the sessions are made: what they
-lack may count elsewhere. Each author is left out once, and judged by the table that the others
-give. `held` authors are not read.
+A table is judged by how much of the evidence its best segments hold, at several shares of a
+session's tokens. One weight after another moves along a ladder while that helps. A weight leaves
+its default only for a gain, and then goes half of the way, because the sessions are generated: what
+they lack may count elsewhere. Each author is left out once, and judged by the table of the others.
+`held` authors are not read.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 TABLE: Final = ROOT / "src/ullage/core/facts/weights.py"
 REPORT: Final = ROOT / "docs/weights.md"
 SHARES: Final = (0.01, 0.02, 0.03, 0.05)
-"""Shares of a session's tokens at which a table is judged: where not all fits."""
+"""Shares of a session's tokens at which a table is judged: too small for everything."""
 
 FIXED: Final = ("denial", "document", "assistant", "report", "tool")
 LEARNABLE: Final = tuple(name for name in Weights._fields if name not in FIXED)
@@ -60,13 +59,13 @@ BOUNDS: Final[Mapping[str, tuple[float, float]]] = {
     "bulk": (10.0, 400.0),
     "length": (0.5, 1.0),
 }
-"""What the meaning of a weight allows. What later turns take up was worth keeping, and a number
-tells as much as a name: made sessions take up and count by rote, and may not lower that. A message
-of few segments is no bulk."""
+"""Limits from the meaning of a weight. Text that later turns use was worth keeping, and a number
+says as much as a name: generated sessions reuse and count mechanically, and must not lower that. A
+message of few segments is not bulky."""
 
 
 class Session(NamedTuple):
-    """A session as messages, what is to be found of it, and about how many tokens it takes."""
+    """A session as messages, the evidence to find in it, and its approximate tokens."""
 
     messages: Sequence[Message]
     wanted: tuple[Evidence, ...]
@@ -74,7 +73,7 @@ class Session(NamedTuple):
 
 
 def read_sessions(style: Style, seeds: int) -> list[Session]:
-    """Return sessions of an author, every second one with what makes the choice harder."""
+    """Return sessions of an author; every second one makes the choice harder."""
     found = []
     for seed in range(seeds):
         made = write_session(style, 1_000 + seed)
@@ -91,7 +90,7 @@ def read_sessions(style: Style, seeds: int) -> list[Session]:
 def _disturb(
     raws: Sequence[dict[str, Any]], wanted: Sequence[str], rng: random.Random
 ) -> Iterator[dict[str, Any]]:
-    """Yield messages with pasted logs, numbers that nobody asks for, and answers that take up."""
+    """Yield messages with pasted logs, numbers that nobody asks for, and answers with evidence."""
     later = rng.sample(wanted, len(wanted) // 2)
     before = ""
     for raw in raws:
@@ -114,7 +113,7 @@ def _disturb(
 
 
 def judge(sessions: Sequence[Session], learned: Weights) -> float:
-    """Return the share of the evidence that is in the best segments, over all `SHARES`."""
+    """Return the share of the evidence in the best segments, over all `SHARES`."""
     found = total = 0
     for session in sessions:
         spread = WordSpread(session.messages, learned)
@@ -139,21 +138,21 @@ Known = dict[tuple[str, Weights], float]
 
 
 class Learner:
-    """Judges tables by author, each once."""
+    """Judges tables by author; judges each table once."""
 
     def __init__(self, sessions: Mapping[str, Sequence[Session]]) -> None:
         self.sessions = sessions
         self.known: Known = {}
 
     def judge(self, authors: Sequence[str], learned: Weights) -> float:
-        """Return the mean over these authors."""
+        """Return the mean score of these authors."""
         for author in authors:
             if (author, learned) not in self.known:
                 self.known[author, learned] = judge(self.sessions[author], learned)
         return sum(self.known[author, learned] for author in authors) / len(authors)
 
     def learn(self, authors: Sequence[str], start: Weights) -> Weights:
-        """Return the best table for these authors that steps from `start` lead to."""
+        """Return the best table for these authors that steps from `start` reach."""
         best, reached = start, self.judge(authors, start)
         for _ in range(ROUNDS):
             before = reached
@@ -200,7 +199,7 @@ def main() -> None:
 
 
 def write_table(table: Weights) -> None:
-    """Write the values into the table; all else of the file stays."""
+    """Write the values into the table; the rest of the file stays."""
     text = TABLE.read_text("utf-8")
     for name, value in table._asdict().items():
         text = re.sub(rf"(?m)^(    {name}=)[^,]+,$", rf"\g<1>{value},", text)

@@ -1,7 +1,7 @@
 """Writes requirements/licences.toml: the licence that each package of the product states.
 
-`make licences` runs it where requirements/product.txt is installed. A package that is not there (a
-framework, one for Windows alone) keeps the row that was written by hand. It asks no registry.
+`make licences` runs it where requirements/product.txt is installed. A package that is not installed
+(a framework, one only for Windows) keeps its row, which people write by hand. It asks no registry.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ HEAD: Final = """\
 # Rows of packages that it does not install (frameworks, others' platforms) are kept by hand.
 """
 MISSING: Final = "?"
-"""What a row says that is to be written by hand."""
+"""The value of a row that must be written by hand."""
 
 
 def list_packages() -> dict[str, Locked]:
-    """Return all packages that need a row: those of the product, and what builds its pages."""
+    """Return all packages that need a row: those of the product, and the builder of its pages."""
     site = read_lock(FOLDER / "site.txt")
     return {**read_product(read_requirements()), "zensical": site["zensical"]}
 
 
 def read_table() -> dict[str, str]:
-    """Return the licences that were written, by pin."""
+    """Return the recorded licences, by pin."""
     if not TABLE.exists():
         return {}
     told: dict[str, str] = tomllib.loads(TABLE.read_text("utf-8"))
@@ -38,7 +38,7 @@ def read_table() -> dict[str, str]:
 
 
 def find_installed(each: Locked) -> str:
-    """Return what the installed package of that very version states, or ""."""
+    """Return the licence that the installed package of exactly this version states, or ""."""
     try:
         same = version(each.name) == each.version
     except PackageNotFoundError:
@@ -47,7 +47,7 @@ def find_installed(each: Locked) -> str:
 
 
 def write_table() -> str:
-    """Return the table anew: a row for each package, and no other."""
+    """Return the new table: a row for each package, and no others."""
     written = read_table()
     rows = []
     for _, each in sorted(list_packages().items()):
@@ -57,7 +57,7 @@ def write_table() -> str:
 
 
 def list_faults() -> list[str]:
-    """Return what is wrong with the table, each with what to do."""
+    """Return the faults of the table, each with its remedy."""
     written, pins = read_table(), {each.pin for each in list_packages().values()}
     told = [f"{pin}: write its licence" for pin in sorted(pins) if not has_row(written, pin)]
     told += [f"{pin}: in no lock any more; run `make licences`" for pin in {*written} - pins]
@@ -65,12 +65,12 @@ def list_faults() -> list[str]:
 
 
 def has_row(written: Mapping[str, str], pin: str) -> bool:
-    """Return whether a licence was written for a pin."""
+    """Return whether a pin has a licence."""
     return written.get(pin, MISSING) != MISSING
 
 
 def find_licence(written: Mapping[str, str], name: str, number: str) -> str:
-    """Return the licence of a package. Raises LookupError where none was written."""
+    """Return the licence of a package. Raises LookupError if none is recorded."""
     pin = f"{normalize(name)}=={number}"
     if not has_row(written, pin):
         raise LookupError(f"{pin} has no licence in {TABLE.name}: run `make licences`")

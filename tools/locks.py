@@ -1,6 +1,6 @@
-"""What a lock of requirements/ says: packages with versions, hashes, and who requires each.
+"""Reads a lock in requirements/: packages with versions, hashes, and the packages that need them.
 
-It reads what `uv pip compile` writes, and knows nothing of what is installed.
+It reads the output of `uv pip compile`, and knows nothing of installed packages.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ENTRY: Final = re.compile(r"(?m)^(?=[A-Za-z0-9])")
 HEAD: Final = re.compile(r"([A-Za-z0-9._-]+)==([^\s;\\]+)(?: ; ([^\\\n]+?))? \\")
 HASH: Final = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 PARENT: Final = re.compile(r"(?m)^    #(?: via|  ) +([A-Za-z0-9._-]+)(?:\[[^\]]*\])?$")
-"""A line below `# via` that names a package; others name files and the project."""
+"""A line below `# via` that names a package; other lines name files and the project."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,11 @@ class Locked:
     name: str
     version: str
     marker: str
-    """Where it is installed (PEP 508); empty for everywhere."""
+    """The condition for its installation (PEP 508); empty for everywhere."""
     hashes: tuple[str, ...]
     """SHA-256 of each file of the release, sorted."""
     parents: frozenset[str]
-    """The packages that require it; the project and files are left out."""
+    """The packages that require it, without the project and files."""
 
     @property
     def pin(self) -> str:
@@ -40,7 +40,7 @@ class Locked:
 
 
 def normalize(name: str) -> str:
-    """Return a name as an index compares it (PEP 503)."""
+    """Return a name in the form that indexes compare (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -57,10 +57,11 @@ def read_lock(path: Path) -> dict[str, Locked]:
 
 
 def read_product(named: Iterable[str]) -> dict[str, Locked]:
-    """Return what the wheel and its extras bring, by name; `named` is what they name themselves.
+    """Return the packages of the wheel and its extras, by name; `named` are the direct ones.
 
-    Each framework has an environment of its own: some refuse what another one requires. Of their
-    locks only the packages that an extra names are taken. Raises LookupError for one in no lock.
+    Each framework has its own environment, because some refuse a version that another requires.
+    Only the packages that an extra names are taken from their locks. Raises LookupError for one in
+    no lock.
     """
     found = read_lock(FOLDER / "product.txt")
     frameworks = [read_lock(path) for path in sorted(FOLDER.glob("bench-adapter-*.txt"))]

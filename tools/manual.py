@@ -1,7 +1,7 @@
-"""Writes what the parsers of the command line say: docs/cli.md, and a man page for each command.
+"""Writes the help of the command line: docs/cli.md, and a man page for each command.
 
 `python -m tools.manual` prints docs/cli.md (`make docs`); `python -m tools.manual FOLDER` writes
-the man pages there (`make man`). It knows no command: all is read from the parsers.
+the man pages there (`make man`). It knows no command: the parsers provide all of it.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def _man(page: str, each: argparse.ArgumentParser, top: Parser) -> Iterator[str]
 
 
 def _options(each: argparse.ArgumentParser, page: str) -> Iterator[str]:
-    """Yield arguments and options with their help; commands in a command with theirs."""
-    writer = each._get_formatter()  # noqa: SLF001 - argparse offers no reading of a parser
+    """Yield arguments and options with their help, also those of nested commands."""
+    writer = each._get_formatter()  # noqa: SLF001 - argparse has no public way to read a parser
     for action in each._actions:  # noqa: SLF001 - see above
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - see above
             inner = action.choices.items() if page != "ullage" else ()
@@ -100,7 +100,7 @@ def _options(each: argparse.ArgumentParser, page: str) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    """Return a text that troff sets as it stands."""
+    """Return a text escaped for troff."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-")
     lines = [f"\\&{line}" if line[:1] in (".", "'") else line for line in escaped.split("\n")]
     return "\n".join(lines)

@@ -1,10 +1,10 @@
 """Count the names that say too little: `python -m tools.names` lists them.
 
-A function that acts carries a verb. So a name that is one bare participle (`told`, `_opened`)
-counts, and so does one with nothing but particles behind it (`said_by`, `_broken_off`); so does
-a public class name that two modules define. Properties name values, and their participles are
-counted apart. How many there may be stands in `pyproject.toml`, in the table
-`tool.ullage.names`; these numbers may only fall: a number above the count shuts the gate as well.
+The name of a function that acts needs a verb. So these names count: one bare participle (`told`,
+`_opened`), a participle with only particles after it (`said_by`, `_broken_off`), and a public class
+name that two modules define. Properties name values; their participles are counted separately. The
+limits are in `pyproject.toml`, in the table `tool.ullage.names`. They may only fall: a limit above
+the count fails as well.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ LIMITS: Final = "pyproject.toml"
 ENDS_ALIKE: Final = """
     bed bleed breed embed exceed feed heed indeed need proceed red seed shed speed succeed weed
 """
-"""Words that end in -ed and are no participles."""
-# Verbs whose participle is their imperative too (cut, hit, let, put, read, run, set, split) are
-# acts and allowed. So is `rung`: the policy's ladder has rungs.
+"""Words that end in -ed but are not participles."""
+# Verbs whose participle equals their imperative (cut, hit, let, put, read, run, set, split) name
+# acts and are allowed. So is `rung`: the policy's ladder has rungs.
 IRREGULAR: Final = """
     arisen awoken beaten been begotten begun bent bidden bitten blown borne bought bound
     broken brought built burnt caught chosen clung crept dealt done drawn driven drunk dug
@@ -40,7 +40,7 @@ IRREGULAR: Final = """
 ADVERBS: Final = """
     again apart at away back by down in off on open out over to up
 """
-"""Words behind a participle that name nothing, as in `said_by`."""
+"""Words after a participle that name nothing, as in `said_by`."""
 PARTICLES: Final = frozenset(ADVERBS.split())
 NO_PARTICIPLES: Final = frozenset(ENDS_ALIKE.split())
 PARTICIPLES: Final = frozenset(IRREGULAR.split())
@@ -57,7 +57,7 @@ WHY: Final[Mapping[Kind, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """One name that counts, and where it stands."""
+    """One name that counts, and its place."""
 
     kind: Kind
     path: str
@@ -70,7 +70,7 @@ class Name:
 
 
 def is_participle(name: str) -> bool:
-    """Tell whether a name is a past participle with no noun; underscores around it go."""
+    """Tell whether a name is a past participle without a noun; ignores outer underscores."""
     word, *rest = name.strip("_").lower().split("_")
     if not PARTICLES.issuperset(rest):
         return False
@@ -83,7 +83,7 @@ def is_participle(name: str) -> bool:
 
 
 def find_participles(path: str, tree: ast.Module) -> Iterator[Name]:
-    """Yield the functions, methods and properties of a module that are named so."""
+    """Yield the functions, methods and properties of a module with such names."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and is_participle(node.name):
             kind: Kind = "properties" if _is_value(node) else "functions"
@@ -91,7 +91,7 @@ def find_participles(path: str, tree: ast.Module) -> Iterator[Name]:
 
 
 def find_twice(modules: Mapping[str, ast.Module]) -> Iterator[Name]:
-    """Yield each public class name that several modules define, at the second one."""
+    """Yield each public class name that several modules define, at the second place."""
     homes: dict[str, list[tuple[str, int]]] = defaultdict(list)
     for path, tree in modules.items():
         for node in tree.body:
@@ -114,7 +114,7 @@ def find_names(root: Path) -> list[Name]:
 
 
 def read_limits(root: Path) -> Mapping[Kind, int]:
-    """Return how many there may be of each kind; a kind without a number may not be at all."""
+    """Return the limit of each kind; a kind without a number has the limit 0."""
     file = root / LIMITS
     table = tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     given = table.get("tool", {}).get("ullage", {}).get("names", {})
@@ -122,7 +122,7 @@ def read_limits(root: Path) -> Mapping[Kind, int]:
 
 
 def judge(names: Iterable[Name], limits: Mapping[Kind, int]) -> Iterator[Finding]:
-    """Yield what is wrong with the counts: over the limit, or under a limit that can be lowered."""
+    """Yield the faults of the counts: over the limit, or under a limit that can be lowered."""
     counts = dict.fromkeys(WHY, 0)
     for name in names:
         counts[name.kind] += 1
@@ -142,7 +142,7 @@ def check(root: Path) -> Iterator[Finding]:
 
 
 def main(root: Path = Path()) -> int:
-    """Print every name that counts, and return 0: `tools.gates` is what judges."""
+    """Print every name that counts, and return 0, because `tools.gates` judges."""
     for name in find_names(root):
         print(name)
     return 0

@@ -1,7 +1,7 @@
-"""Bounds of the bundled table that are held by hand, each with its reason.
+"""Bounds of the bundled table that are set by hand, each with its reason.
 
-Small on purpose: where the sources no longer list a model, or where all of them are known to be
-too large. It knows numbers and reasons, not how the table is built.
+The list is short on purpose: models that the sources no longer list, or for which all sources are
+known to be too large. It knows numbers and reasons, not how the table is built.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CODEX: Final = re.compile(r"(?:^|[/.-])(?:gpt-5|codex)", re.IGNORECASE)
 
 
 class Pin(NamedTuple):
-    """Limits that hold whatever the sources say, and the rule that says why."""
+    """Limits that override the sources, and the rule with the reason."""
 
     limits: Limits
     rule: str

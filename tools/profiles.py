@@ -1,9 +1,9 @@
-"""How hard Hypothesis tries: in `make test` (short), `make coverage` (few), `make nightly` (drawn).
+"""Hypothesis profiles: for `make test` (short), `make coverage` (few), `make nightly` (drawn).
 
-`make test` draws the same examples on every run, so it draws fewer of them than what looks for new
-ones: `drawn`, and `long` of `make test-long`. `tests/conftest.py` loads `short`. A test that sets
-`max_examples` itself is out of its reach, so tests of laws leave that alone. The seed is not set
-here: the Makefile says it (`SEED`).
+`make test` draws the same examples on every run, so it draws fewer than the profiles that look for
+new ones: `drawn`, and `long` of `make test-long`. `tests/conftest.py` loads `short`. A test that
+sets `max_examples` itself is not affected, so tests of laws do not set it. The Makefile sets the
+seed (`SEED`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ settings.register_profile(
     SHORT,
     max_examples=30,
     deadline=None,
-    derandomize=False,  # Hypothesis would set it where CI is set, and ignore the seed
+    derandomize=False,  # Hypothesis sets it under CI, and then ignores the seed
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )

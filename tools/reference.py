@@ -1,6 +1,6 @@
 """Writes docs/reference/: the API, the guard's events and the errors, from the code.
 
-`make docs` runs `python -m tools.reference`; a test fails where a page is not what it writes.
+`make docs` runs `python -m tools.reference`; a test fails if a page differs from its output.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ ACTS: Final[Mapping[str, Sequence[str]]] = {
         "`ullage sessions` lists those there are; `--store` names another log.",
     ),
 }
-"""Of each error: who must act, why it comes, what to do."""
+"""For each error: who must act, the cause, the remedy."""
 
 AREAS: Final[Sequence[tuple[str, Sequence[str]]]] = (
     (
@@ -103,11 +103,11 @@ AREAS: Final[Sequence[tuple[str, Sequence[str]]]] = (
     ("Make smaller, read back", ("api", "core.compaction", "storage")),
     ("Sessions and agents", ("agent", "core.session", "providers", "workers")),
 )
-"""The headings of the API page, and the modules whose names stand under each."""
+"""The headings of the API page, and the modules whose names are listed under each."""
 
 
 def flow(doc: str | None) -> str:
-    """Return a docstring as Markdown: what is indented behind `::` is a block of Python."""
+    """Return a docstring as Markdown: an indented part after `::` becomes a block of Python."""
     text = re.sub(
         r"^::\n\n((?: {4}.*\n?|\n)+)", _fence, inspect.cleandoc(doc or ""), flags=re.MULTILINE
     )
@@ -120,7 +120,7 @@ def _fence(found: re.Match[str]) -> str:
 
 
 def list_parameters(value: Any) -> tuple[list[str], str]:
-    """Return the parameters of a function or class with their types, and what comes back."""
+    """Return the parameters of a function or class with their types, and the return type."""
     try:
         signature = inspect.signature(value)
     except (TypeError, ValueError):
@@ -206,7 +206,7 @@ def _entry(name: str, value: Any) -> Iterator[str]:
 
 
 def _wrap(name: str, value: Any) -> str:
-    """Return a call on one line, or with a parameter a line where it is long."""
+    """Return a call on one line, or with one parameter per line if it is long."""
     parts, told = list_parameters(value)
     whole = f"{name}({', '.join(parts)}){told}"
     if len(whole) <= 88:
@@ -215,7 +215,7 @@ def _wrap(name: str, value: Any) -> str:
 
 
 def _member(owner: str, name: str, value: Any) -> str:
-    """Return the row of a method or property, nothing for what is not of the public face."""
+    """Return the row of a public method or property, or "" for anything else."""
     if name.startswith("_"):
         return ""
     if isinstance(value, property):
@@ -258,7 +258,7 @@ guard = ullage.Guard("gpt-4o", on_event=listen)
 
 
 def write_events() -> str:
-    """Return the page of what a guard tells: the classes of its union, with their fields."""
+    """Return the page of a guard's events: the classes of its union, with their fields."""
     lines = [EVENTS_HEAD]
     kinds = [*get_args(events.Event), *events.Notice.__subclasses__()]
     for kind in sorted(kinds, key=lambda each: each.__name__):
@@ -290,7 +290,7 @@ code 1, with `BusyWriter` 5, with `UnknownSession` 2; with `--json` it prints th
 
 
 def write_errors() -> str:
-    """Return the page of the error tree: who must act, cause and fix, and every message."""
+    """Return the page of the errors: who must act, cause and remedy, and every message."""
     told = list_messages()
     lines = [ERRORS_HEAD]
     kinds = list(_walk(UllageError))
@@ -334,7 +334,7 @@ def list_messages() -> dict[str, dict[str, set[str]]]:
 
 
 def _read_text(node: ast.expr) -> str:
-    """Return a text as it stands in the source, each value in it as `…`."""
+    """Return a text as in the source, with each value in it as `…`."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return " ".join(node.value.split())
     if isinstance(node, ast.JoinedStr):

@@ -1,8 +1,8 @@
 """Writes the bill of materials of a wheel (CycloneDX 1.6): `make sbom`, `make dist`.
 
-What the wheel requires, and what is bundled in it, is read from the wheel; versions, hashes and who
-requires what from requirements/, licences from requirements/licences.toml. It asks no registry and
-no installation, and writes the same bytes from the same wheel.
+The wheel itself gives its requirements and bundled files. requirements/ gives versions, hashes and
+dependencies, and requirements/licences.toml licences. It asks no registry and no installation, and
+writes the same bytes for the same wheel.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from tools.licences import find_licence, read_table
 from tools.locks import FOLDER, Locked, normalize, read_lock, read_product
 
 ASIDE: Final = "dev"
-"""The extra that nobody installs beside the product; it is not in the bill."""
+"""The extra for development only; it is not in the bill."""
 EXTRA: Final = re.compile(r"""extra == ['"]([^'"]+)""")
 STATIC: Final = "ullage/pages/static/"
 PAGES: Final = "ullage/docs.zip"
 LOADED: Final = (".css", ".js")
-"""What pages load; the rest of the built pages is ours."""
+"""Endings of files that pages load; the rest of the built pages is ours."""
 WORDINGS: Final[Mapping[str, str]] = {
     "3-Clause BSD License": "BSD-3-Clause",
     "Apache 2.0": "Apache-2.0",
     "ISC License": "ISC",
     "MIT License": "MIT",
 }
-"""How packages name a licence in their own words, and its name on the list of SPDX."""
+"""Packages' own names of licences, and the SPDX names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wheel:
-    """A wheel as its metadata tells: what each extra names, by normalized name; "" is the core."""
+    """A wheel by its metadata: the packages of each extra, by normalized name; "" is the core."""
 
     path: Path
     version: str
@@ -52,7 +52,7 @@ class Wheel:
     named: Mapping[str, frozenset[str]]
     files: Mapping[str, bytes]
     made: str
-    """When its files are from (ISO 8601)."""
+    """The date of its files (ISO 8601)."""
 
 
 def read_wheel(path: Path) -> Wheel:
@@ -69,7 +69,7 @@ def read_wheel(path: Path) -> Wheel:
 
 
 def sort_requirements(lines: Iterable[str]) -> dict[str, frozenset[str]]:
-    """Return what each extra names; what it takes of other extras of ullage is laid out."""
+    """Return the packages of each extra; extras of ullage inside an extra are expanded."""
     named: dict[str, set[str]] = {}
     taken: dict[str, set[str]] = {}
     for requirement in map(Requirement, lines):
@@ -84,7 +84,7 @@ def sort_requirements(lines: Iterable[str]) -> dict[str, frozenset[str]]:
 
 
 def find_edges(packages: Mapping[str, Locked]) -> dict[str, list[str]]:
-    """Return what each package requires, among those given."""
+    """Return the requirements of each package, among the given ones."""
     return {
         name: sorted(other for other, each in packages.items() if name in each.parents)
         for name in packages
@@ -92,7 +92,7 @@ def find_edges(packages: Mapping[str, Locked]) -> dict[str, list[str]]:
 
 
 def reach(named: Iterable[str], edges: Mapping[str, Iterable[str]]) -> set[str]:
-    """Return all that some packages bring, they themselves with it."""
+    """Return all packages that some packages bring, including themselves."""
     found: set[str] = set()
     waiting = [*named]
     while waiting:
@@ -104,7 +104,7 @@ def reach(named: Iterable[str], edges: Mapping[str, Iterable[str]]) -> set[str]:
 
 
 def describe_licence(told: str) -> list[dict[str, Any]]:
-    """Return a licence as CycloneDX has it: by SPDX where it is one, else in its own words."""
+    """Return a licence for CycloneDX: by its SPDX name if it has one, else in its own words."""
     try:
         known = canonicalize_license_expression(WORDINGS.get(told, told))
     except InvalidLicenseExpression:
@@ -113,12 +113,12 @@ def describe_licence(told: str) -> list[dict[str, Any]]:
 
 
 def describe_hashes(*sums: str) -> list[dict[str, str]]:
-    """Return SHA-256 sums as CycloneDX has them."""
+    """Return SHA-256 sums in the form of CycloneDX."""
     return [{"alg": "SHA-256", "content": each} for each in sums]
 
 
 def describe_package(each: Locked, extras: Collection[str], licence: str) -> dict[str, Any]:
-    """Return a package of a lock as a component; `extras` bring it, or "", the core."""
+    """Return a package of a lock as a component; `extras` bring it, where "" is the core."""
     purl = f"pkg:pypi/{each.name}@{each.version}"
     told = [("ullage:extra", extra) for extra in sorted(extras) if "" not in extras]
     told += [("ullage:marker", each.marker)] if each.marker else []
@@ -139,7 +139,7 @@ def describe_package(each: Locked, extras: Collection[str], licence: str) -> dic
 def describe_bundled(
     purl: str, name: str, licence: str, files: Mapping[str, bytes]
 ) -> dict[str, Any]:
-    """Return what others made and the wheel has in it, with each of its files."""
+    """Return a third-party part of the wheel, with each of its files."""
     return {
         "type": "library",
         "bom-ref": purl,
@@ -162,7 +162,7 @@ def describe_bundled(
 
 
 def list_bundled(wheel: Wheel, written: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """Yield the scripts and styles of others that the wheel has in it."""
+    """Yield the third-party scripts and styles in the wheel."""
     pinned = json.loads(wheel.files[f"{STATIC}vendored.json"])
     for name in sorted({told["package"] for told in pinned.values()}):
         own = {file: told for file, told in pinned.items() if told["package"] == name}
@@ -195,7 +195,7 @@ def describe_root(wheel: Wheel) -> dict[str, Any]:
 
 
 def describe(path: Path) -> dict[str, Any]:
-    """Return the bill of materials of a wheel. Raises LookupError where a lock lacks a package."""
+    """Return the bill of materials of a wheel. Raises LookupError if a lock lacks a package."""
     wheel, written = read_wheel(path), read_table()
     direct = frozenset[str]().union(*wheel.named.values())
     packages = read_product(direct)
@@ -235,12 +235,12 @@ def describe(path: Path) -> dict[str, Any]:
 
 
 def write_bill(path: Path) -> str:
-    """Return the bill of a wheel as text. Raises ValueError where it is no valid CycloneDX 1.6."""
+    """Return the bill of a wheel as text. Raises ValueError if it is not valid CycloneDX 1.6."""
     text = json.dumps(describe(path), indent=2) + "\n"
     try:
         from cyclonedx.schema import SchemaVersion
         from cyclonedx.validation.json import JsonStrictValidator
-    except ImportError:  # only the environment that releases has it
+    except ImportError:  # only the release environment has it
         return text
     if (fault := JsonStrictValidator(SchemaVersion.V1_6).validate_str(text)) is not None:
         raise ValueError(f"the bill of materials is not valid: {fault}")

@@ -1,6 +1,6 @@
 """Writes docs/settings.md, the reference of all settings, from the structs of `config.schema`.
 
-`make docs` runs it; a test fails where the page is not what it writes.
+`make docs` runs it; a test fails if the page differs from its output.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LINE: Final = re.compile(r"(\w+): (.+?)(?: \(([^()]*)\))?$")
 
 
 def read_fields(kind: type[Table]) -> dict[str, tuple[str, str]]:
-    """Return the sentence and the default of each field, as the docstring of its table has them."""
+    """Return the sentence and the default of each field, from the docstring of its table."""
     found: dict[str, tuple[str, str]] = {}
     for line in inspect.cleandoc(kind.__doc__ or "").splitlines()[2:]:
         match = LINE.match(line)
@@ -69,7 +69,7 @@ def _section(kind: type[Table], path: str, *, listed: bool = False) -> Iterator[
 
 
 def _table(kind: Any) -> tuple[type[Table] | None, bool]:
-    """Return the table that a field takes, and whether it takes a list of them."""
+    """Return the table type of a field, and whether the field takes a list of them."""
     inner = bare(kind)
     several = get_origin(inner) is list
     inner = bare(get_args(inner)[0]) if several else inner

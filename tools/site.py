@@ -1,8 +1,8 @@
-"""Lays the pages of the site out for Zensical, and packs what it built.
+"""Prepares the pages of the site for Zensical, and packs its output.
 
-`python -m tools.site lay` copies docs/ and the pages at the root (`ROOT_PAGES`) to build/site-src,
-with links that lead outside docs/ set to where the site has them. `python -m tools.site pack`
-writes build/site as one zip, the same bytes from the same files. `make site` calls both.
+`python -m tools.site lay` copies docs/ and the pages at the root (`ROOT_PAGES`) to build/site-src.
+It changes links that lead outside docs/ to the places on the site. `python -m tools.site pack`
+writes build/site as one zip, with the same bytes for the same files. `make site` calls both.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROOT_PAGES: Final[Mapping[str, str]] = {
     "SECURITY.md": "reporting.md",
     "README.md": "index.md",
 }
-"""Pages beside docs/, and where the site has them. The site's first page is one of its own."""
+"""Pages outside docs/, and their places on the site. The site has its own first page."""
 
 SHOWN: Final = (".md", ".svg", ".png", ".txt", ".css", ".js")
 LINK: Final = re.compile(r"(\]\()([^)#\s:]+)((?:#[^)\s]*)?\))")
@@ -50,7 +50,7 @@ def lay(source: Path = SOURCE) -> None:
 
 
 def pages() -> Iterator[tuple[Path, str]]:
-    """Yield each file of the site with its name in it."""
+    """Yield each file of the site with its name on the site."""
     for path in sorted(DOCS.rglob("*")):
         if path.suffix in SHOWN:
             yield path, path.relative_to(DOCS).as_posix()
@@ -60,7 +60,7 @@ def pages() -> Iterator[tuple[Path, str]]:
 
 
 def settle_links(page: Path, text: str, site: Path) -> str:
-    """Return a page's text with links to files outside docs/ led to the site's own copies."""
+    """Return a page's text with links to files outside docs/ changed to the site's own copies."""
     depth = len(page.relative_to(DOCS).parts) - 1 if page.is_relative_to(DOCS) else 0
 
     def settle(found: re.Match[str]) -> str:
@@ -80,7 +80,7 @@ def settle_links(page: Path, text: str, site: Path) -> str:
 
 
 def pack(built: Path = BUILT, packed: Path = PACKED) -> None:
-    """Write the built site as one zip whose bytes depend on its files alone."""
+    """Write the built site as one zip whose bytes depend only on its files."""
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for path in sorted(built.rglob("*")):
             name = path.relative_to(built).as_posix()

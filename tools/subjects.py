@@ -1,8 +1,8 @@
-"""Read the subjects of commits: a subject says what changed, so that one can bisect by them.
+"""Check the subjects of commits: a subject must say what changed, so that one can bisect by it.
 
-`python -m tools.subjects` prints those that do not. Looks at the commits behind the one that
-`pyproject.toml` names in `tool.ullage.subjects`; without git, or where that one is not known (an
-unpacked sdist, a shallow clone), there is nothing to look at.
+`python -m tools.subjects` prints the bad ones. It checks the commits after the one that
+`pyproject.toml` names in `tool.ullage.subjects`. Without git, or if that commit is unknown (an
+unpacked sdist, a shallow clone), there is nothing to check.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FEWEST_WORDS: Final = 3
 VAGUE: Final = re.compile(
     r"(wip|fix(es|ed|up)?|misc|stuff|tmp|temp|x+|minor|cleanup|oops)\b", re.IGNORECASE
 )
-"""Openings that say that something changed, and not what."""
+"""First words that say that something changed, but not what."""
 SAYS_ITS_KIND: Final = re.compile(r"[a-z]+(\([^)]*\))?!?:", re.IGNORECASE)
 SMALL_WORDS: Final = """
     a all also an and another as at both but by each every for from in into it its later less more
@@ -34,12 +34,12 @@ ENDS_OF_OTHER_FORMS: Final = re.compile(r"\w{2,}(ed|ing)")
 ENDS_ALIKE: Final = """
     bring embed exceed feed heed need proceed seed shed speed spring string succeed swing
 """
-"""Verbs that end as other forms do."""
+"""Verbs whose base form ends like another form."""
 BASE_FORMS: Final = frozenset(ENDS_ALIKE.split())
 
 
 def explain(subject: str) -> str | None:
-    """Return what is wrong with a subject, or None."""
+    """Return the fault of a subject, or None."""
     words = subject.split()
     if len(subject) > LONGEST:
         return f"has {len(subject)} characters; the most is {LONGEST}"
@@ -49,7 +49,7 @@ def explain(subject: str) -> str | None:
 
 
 def read_start(root: Path) -> str:
-    """Return the commit behind which subjects are read, "" where none is named."""
+    """Return the commit after which subjects are checked, or "" if none is named."""
     file = root / LIMITS
     table = tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     start: str = table.get("tool", {}).get("ullage", {}).get("subjects", {}).get("after", "")
@@ -57,7 +57,7 @@ def read_start(root: Path) -> str:
 
 
 def list_subjects(root: Path, start: str) -> list[tuple[str, str]]:
-    """Return short hash and subject of each commit behind `start`; merges are left out."""
+    """Return short hash and subject of each commit after `start`, without merges."""
     log = ask_git(root, "log", "--no-merges", "--format=%h%x09%s", f"{start}..HEAD")
     lines = (line.partition("\t") for line in (log or "").splitlines())
     return [(short, subject) for short, _, subject in lines]

@@ -1,9 +1,9 @@
-"""Follow a history on its way through `Guard.prepare`, from room to room.
+"""Follow a history on its way through `Guard.prepare`, from package to package.
 
-A room is a package of ullage (`core.tokens`, `guard`). The history is handed over by a call that
-is given the list, or a value that holds all of it; a value that is asked about itself
-(`transcript.task()`) and the making of a value (`core.values`) are no visit. A room that calls
-another one is not left. What counts is how often a room is entered again after it was left.
+A room is a package of ullage (`core.tokens`, `guard`). A call enters a room if it gets the list, or
+a value that holds all of it. A method call on such a value (`transcript.task()`) and the creation
+of a value (`core.values`) do not count. A room that calls another one is not left. The result is
+how often a room is entered again after it was left.
 
 `python -m tools.walk` prints the way of a request that fits and of one that must be compacted.
 """
@@ -20,7 +20,7 @@ from ullage import Guard, Runtime
 from ullage.core.messages.transcript import Message, Transcript
 
 DEPTH: Final = 4
-"""How deep a value is searched for the history."""
+"""Depth to which a value is searched for the history."""
 
 TURNS: Final = 20
 
@@ -31,15 +31,15 @@ WAYS: Final[dict[str, tuple[int, bool]]] = {
     "a request that must be trimmed": (3_000, False),
     "a request that must be summarised": (3_000, True),
 }
-"""What is followed: a window in tokens, and whether there is a summarizer."""
+"""The runs to follow: a window in tokens, and whether there is a summarizer."""
 
 
 @dataclass(slots=True)
 class Stay:
-    """One stay in a room: the functions there that were handed the history, in order.
+    """One stay in a room: the functions there that received the history, in order.
 
-    `depth` is how many rooms handed the history on to this one. `is_return` tells that the room
-    was left before; `last` is the room that this one handed the history to last.
+    `depth` is how many rooms passed the history on to this one. `is_return` means that the room was
+    left before. `last` is the room to which this one passed the history last.
     """
 
     room: str
@@ -54,7 +54,7 @@ class Walk:
 
     def __init__(self, messages: Sequence[Any]) -> None:
         self._raws = {id(message) for message in messages}
-        self._frames: dict[int, tuple[FrameType, Stay | None]] = {}  # held: no id is used twice
+        self._frames: dict[int, tuple[FrameType, Stay | None]] = {}  # held: ids stay unique
         self._outside = Stay("", depth=-1)
         self._stays: list[Stay] = []
 
@@ -69,13 +69,13 @@ class Walk:
 
     def _see(self, frame: FrameType, event: str, _: Any) -> None:
         if event != "call" or id(frame) in self._frames:
-            return  # a generator that goes on was entered before
+            return  # a generator that continues was entered before
         room = _room(frame)
         handed = room is not None and self._is_handed(frame)
         self._frames[id(frame)] = (frame, self._enter(room, frame) if room and handed else None)
 
     def _enter(self, room: str, frame: FrameType) -> Stay:
-        """Return the stay that a call is a part of: one that goes on, or a new one."""
+        """Return the stay that a call belongs to: a current one, or a new one."""
         around = [stay for stay in self._around(frame) if stay is not None]
         stay = next((stay for stay in around if stay.room == room), None)
         if stay is None:
@@ -89,14 +89,14 @@ class Walk:
         return stay
 
     def _around(self, frame: FrameType) -> Iterator[Stay | None]:
-        """Yield the stays that a call was made in, innermost first."""
+        """Yield the stays around a call, innermost first."""
         outer = frame.f_back
         while outer is not None:
             yield self._frames.get(id(outer), (None, None))[1]
             outer = outer.f_back
 
     def _is_handed(self, frame: FrameType) -> bool:
-        """Tell whether a call is given the history, beside the value that it is a method of."""
+        """Tell whether a call gets the history as an argument, apart from its own object."""
         code = frame.f_code
         if code.co_name.startswith(("<", "__")):
             return False
@@ -107,7 +107,7 @@ class Walk:
     def _holds(self, value: Any, depth: int) -> bool:
         """Tell whether a value is the history, or has it in one of its fields."""
         if isinstance(value, Transcript):
-            return len(value) > 1  # a single one is a message that was written just now
+            return len(value) > 1  # a single one is a new message
         if isinstance(value, list | tuple):
             ends = [*value[:1], *value[-1:]]
             return len(value) > 1 and all(
@@ -118,12 +118,12 @@ class Walk:
         return any(
             self._holds(getattr(value, each.name, None), depth - 1)
             for each in fields(value)
-            if each.compare  # what is no part of the value rides along unseen
+            if each.compare  # fields outside comparison are not part of the value
         )
 
 
 def _room(frame: FrameType) -> str | None:
-    """Return the package of ullage that a call is of, None outside and for the making of values."""
+    """Return a call's package of ullage, or None outside it and for the creation of values."""
     package, *path = frame.f_globals.get("__name__", "").split(".")
     if package != "ullage" or not path or path[:2] == ["core", "values"]:
         return None
@@ -136,7 +136,7 @@ def count_returns(stays: Sequence[Stay]) -> int:
 
 
 def talk(turns: int) -> list[dict[str, Any]]:
-    """Return an operator text, a task, and turns of answer and question."""
+    """Return a system prompt, a task, and turns of answer and question."""
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "The task is to count."},
@@ -160,7 +160,7 @@ def walk_prepare(window: int, *, summarises: bool) -> list[Stay]:
 
 
 def draw(stays: Sequence[Stay]) -> str:
-    """Return stays as lines, each room beneath the one that handed the history to it."""
+    """Return stays as lines, each room below the one that passed the history to it."""
     lines = [
         f"{'  ' * stay.depth}{stay.room}{' (return)' if stay.is_return else ''}: "
         f"{', '.join(dict.fromkeys(stay.functions))}"
