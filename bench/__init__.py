@@ -1,5 +1,5 @@
-"""Measures ullage beside its peers: `make bench`, or `python -m bench --help`.
+"""Compares ullage with its peers: `make bench`, or `python -m bench --help`.
 
-Every peer runs in a virtual environment and processes of its own; an independent judge counts and
-checks what comes out. Nothing in `src` or `tests` knows of this package.
+Every peer runs in its own virtual environment and processes. An independent judge counts and checks
+the results. Nothing in `src` or `tests` uses this package.
 """

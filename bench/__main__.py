@@ -1,4 +1,4 @@
-"""`make bench`: measure ullage beside its peers and write docs/benchmarks.md."""
+"""`make bench`: compare ullage with its peers and write docs/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ullage.embedded import Launch, Server, fetch
 
 PAGE = "docs/benchmarks.md"
 EMBEDDED = "qwen2.5-coder-0.5b"
-"""The embedded model that summarises: the smallest one whose answers have a form."""
+"""The embedded model that summarises: the smallest one whose answers have a fixed form."""
 
 MODEL_WINDOW = 8_192
 HIDDEN = (
@@ -31,7 +31,7 @@ HIDDEN = (
 
 
 def machine() -> dict[str, str]:
-    """Return what the figures depend on."""
+    """Return the machine, system and Python version, on which the figures depend."""
     model = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
@@ -62,7 +62,7 @@ def main() -> None:
         print("no page written: this was a smoke run, or sections are missing")
         return
     page.parent.mkdir(parents=True, exist_ok=True)
-    # The section on the proxy is another command's; it stays.
+    # Keeps the section on the proxy, which another command writes.
     text = proxy_shown.carried(page.read_text("utf-8") if page.exists() else "", text)
     page.write_text(text, encoding="utf-8")
     print(f"wrote {page.name}")
@@ -70,7 +70,7 @@ def main() -> None:
 
 @contextmanager
 def _find_summarizer(options: argparse.Namespace) -> Iterator[str]:
-    """Yield the URL of the server whose model summarises; "embedded" is started, and stopped."""
+    """Yield the URL of the model server that summarises; start and stop it if "embedded"."""
     if options.summarizer != "embedded":
         yield options.summarizer
         return
@@ -81,9 +81,9 @@ def _find_summarizer(options: argparse.Namespace) -> Iterator[str]:
 
 
 def _measured(options: argparse.Namespace, folder: Path) -> Path:
-    """Measure what is asked for and return the file of results.
+    """Measure the chosen sections and return the file of results.
 
-    Sections asked for alone replace those of the results before.
+    With `--only`, the chosen sections replace those of the earlier results.
     """
     plan, file = _plan(options), folder / "results.json"
     only = [name for name in SECTIONS if not options.only or name in options.only]

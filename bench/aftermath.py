@@ -1,8 +1,8 @@
-"""What an agent asks for again once it was left out, in a loop that goes by what it is shown.
+"""Measures what an agent reads again after a window was fitted.
 
-A made-up agent works on one part of a checkout after another. It needs a line of a file at each
-step: if that line stands in its request it goes on, else it reads the file, again if it has to. So
-each way to fit a window meets the calls that it causes. No model is asked.
+A made-up agent works on one part of a checkout after another. Each step needs a line of a file. If
+the request contains that line, the agent goes on. Otherwise it reads the file, again if it must. So
+each way to fit a window gets the calls that it causes. No model is asked.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ullage.storage import MemoryStore
 OUTPUT: Final = 1_000
 FILES: Final = 160
 PART: Final = 15
-"""Answers until the work goes on elsewhere: with two files of before, and three new ones."""
+"""Answers until the work moves on, to two earlier files and three new ones."""
 
 OURS: Final = "ullage"
 TAIL: Final = "newest that fit"
@@ -36,7 +36,7 @@ Fit = Callable[[History], History]
 
 
 class Agent:
-    """Works for so many answers, and counts what it has to read again."""
+    """Works for a number of answers, and counts the files that it must read again."""
 
     def __init__(self, seed: int) -> None:
         self.rng = rng = random.Random(f"aftermath {seed}")
@@ -45,12 +45,12 @@ class Agent:
         self.needed: list[str] = []
         self.known: list[str] = []
         self.read: dict[str, int] = {}
-        """Files that were read, with the places of what was returned last."""
+        """Files that were read, each with the position of its last result."""
         self.again: list[int] = []
         """The answers in which a file was read again."""
 
     def work(self, answers: int, fit: Fit) -> None:
-        """Give so many answers, each to a request that `fit` makes of the history."""
+        """Give this many answers, each to the request that `fit` makes of the history."""
         for answer in range(answers):
             if answer % PART == 0:
                 self.history.append(self._ask())
@@ -58,7 +58,7 @@ class Agent:
             self._answer(answer, shown)
 
     def _ask(self) -> Message:
-        """Return what a person asks for next."""
+        """Return a person's next request."""
         new = [path for path in self.files if path not in self.known]
         old = self.rng.sample(self.known, min(2, len(self.known)))
         self.needed = old + self.rng.sample(new, 3)
@@ -99,7 +99,7 @@ class Agent:
 
 
 def _write_file(rng: random.Random, number: int) -> tuple[str, tuple[list[str], int]]:
-    """Return a file's path, its lines, and which of them is needed."""
+    """Return a file's path, its lines, and the index of the needed line."""
     lines = content.source(rng, rng.randint(1_500, 6_000)).split("\n")
     place = rng.randrange(len(lines))
     lines.insert(place, f"{content.word(rng).upper()}_{number} = {rng.randrange(1_000, 100_000)}")
@@ -107,10 +107,10 @@ def _write_file(rng: random.Random, number: int) -> tuple[str, tuple[list[str], 
 
 
 class Followed:
-    """A way to fit a window, and what left the requests that it makes, and when.
+    """A way to fit a window, and a record of what left the requests and when.
 
-    A request that does not begin with the one before is a break; `silent` are those that no
-    compaction explains. What left is counted as it was said, once.
+    A break is a request that does not begin with the previous request. `silent` counts the breaks
+    without a compaction. `left` counts messages whose original text left the requests.
     """
 
     def __init__(self, fit: Callable[[History], tuple[History, bool]]) -> None:
@@ -153,7 +153,7 @@ def aftermath(bench: Bench) -> None:
 
 
 def _follow(name: str, window: int, seed: int, answers: int) -> Mapping[str, int]:
-    """Return what an agent asked for again, and what had left."""
+    """Return how often an agent read files again, and how much had left."""
     told: Counter[str] = Counter()
     fit = Followed(_guard(window, told) if name == OURS else _trim(window, whole=name == TAIL))
     agent = Agent(seed)
@@ -167,7 +167,7 @@ def _follow(name: str, window: int, seed: int, answers: int) -> Mapping[str, int
 
 
 def _guard(window: int, told: Counter[str]) -> Callable[[History], tuple[History, bool]]:
-    """Return ullage's guard, which hears what each request took and what the cache had of it."""
+    """Return ullage's guard, which gets the usage and cached tokens of each request."""
 
     def note(event: object) -> None:
         told[type(event).__name__] += 1
@@ -189,7 +189,7 @@ def _guard(window: int, told: Counter[str]) -> Callable[[History], tuple[History
 
 
 def _trim(window: int, *, whole: bool) -> Callable[[History], tuple[History, bool]]:
-    """Return a rule that keeps the newest messages: as many as fit, or down to a mark."""
+    """Return a rule that keeps the newest messages: all that fit, or down to a mark."""
     sizes: dict[int, int] = {}
     room, start = window - OUTPUT, 1
 
@@ -221,7 +221,7 @@ def _count(messages: Sequence[Message]) -> int:
 
 
 def shown(results: Mapping[str, Any]) -> str:
-    """What was asked for again."""
+    """Return the section on what is read again."""
     found = results["aftermath"]
     return (
         f"## What is asked for again\n\n{found['agents']} made-up agents in each window "

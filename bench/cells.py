@@ -1,4 +1,4 @@
-"""How figures are shown: cells and tables of the page."""
+"""Formats figures: cells and tables of the page."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ Row = Mapping[str, Any]
 
 
 def middle(row: Row | None, key: str) -> float | None:
-    """Return the median of a row's readings, None without any."""
+    """Return the median of a row's readings, or None if there are none."""
     values = (row or {}).get(key)
     return median(values) if values else None
 
 
 def cell(row: Row | None, key: str, show: Callable[[float], str]) -> str:
-    """Return a figure as shown, or why there is none."""
+    """Return a figure as text, or the reason why it is missing."""
     value = middle(row, key)
     if value is not None:
         return show(value)
@@ -31,7 +31,7 @@ def ms(row: Row | None, key: str) -> str:
 
 
 def short(number: float) -> str:
-    """Return a number in as many digits as mean something."""
+    """Return a number rounded to its significant digits."""
     return f"{number:.2f}" if number < 1 else f"{number:,.{number < 100:d}f}"
 
 

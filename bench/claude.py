@@ -1,7 +1,7 @@
-"""A made-up session file of Claude Code, as large as asked for: `write(file, megabytes)`.
+"""Writes a made-up session file of Claude Code of a given size: `write(file, megabytes)`.
 
-The turns of `bench.transcript` with the fields that such a file has, a report of tokens with each
-answer, and a compaction every six hundred messages. It knows nothing of who reads it.
+It has the turns of `bench.transcript` with the fields of such a file, a token report with each
+answer, and a compaction every 600 messages. It does not depend on the reader.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from bench.transcript import Message, Shape
 Line = dict[str, Any]
 
 BLOCK: Final = 600
-"""Messages in a window of 200,000 tokens, or so."""
+"""Messages in a window of about 200,000 tokens."""
 
 MODEL: Final = "claude-sonnet-4-5"
 
 
 class _Writer:
-    """Makes lines, each hung on the one before."""
+    """Makes lines, each linked to the previous one."""
 
     def __init__(self) -> None:
         self._lines = 0
@@ -86,7 +86,7 @@ class _Writer:
 
 
 def lines() -> Iterator[Line]:
-    """Yield the lines of a session that never ends."""
+    """Yield the lines of an endless session."""
     writer = _Writer()
     seed = 0
     while True:
@@ -94,12 +94,12 @@ def lines() -> Iterator[Line]:
         if seed > 1:
             yield from writer.cut()
         for number, message in enumerate(transcript.write(Shape(BLOCK, seed=seed))):
-            if number:  # the system prompt is not in such files
+            if number:  # such files do not contain the system prompt
                 yield from writer.message(message)
 
 
 def write(file: Path, megabytes: float) -> None:
-    """Write a session of at least so many megabytes."""
+    """Write a session of at least this many megabytes."""
     written = 0
     with file.open("w", encoding="utf-8") as out:
         for line in lines():

@@ -1,4 +1,4 @@
-"""The parts of the page on compaction: trims after counting, what survives, what is shown."""
+"""The page's sections on compaction: trims after counting, survival of facts, summarizer input."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOLD: Final = ("rule", "prohibition")
 
 
 def after(results: Row) -> str:
-    """Trims of what was counted before."""
+    """Return the section on trims of a history that was counted before."""
     sizes = results["after"]
     names = list(next(iter(sizes.values())))
     rows = [[n, *(ms(sizes[s].get(n), "trim_s") for s in sizes), _grown(sizes, n)] for n in names]
@@ -59,7 +59,7 @@ def _of(sizes: Mapping[str, Mapping[str, Row]], name: str) -> list[Row]:
 
 
 def _grown(sizes: Mapping[str, Row], name: str) -> str:
-    """Return how the cost of a message grows from the smallest history to the largest."""
+    """Return how the cost per message grows from the smallest history to the largest."""
     first, last = next(iter(sizes)), list(sizes)[-1]
     low, high = (middle(sizes[size].get(name), "trim_s") for size in (first, last))
     if low is None or high is None or first == last:
@@ -73,7 +73,7 @@ def _yes(row: Row, check: str) -> str:
 
 
 def survival(results: Row) -> str:
-    """Which planted facts outlive three compactions."""
+    """Return the section on the planted facts that survive three compactions."""
     found = results["survival"]
     rows = found["rows"]
     tokens = sum(found["tokens"]) // len(found["tokens"])
@@ -103,7 +103,7 @@ def survival(results: Row) -> str:
 
 
 def _recorded(told: Row | None) -> str:
-    """Return what a real model made of small sessions, when somebody asked one."""
+    """Return the recorded results of a real model on small sessions, if there are any."""
     if not told:
         return (
             "\nWith a model that summarises: `ARGS='--only survival --summarizer URL "
@@ -152,7 +152,7 @@ def _by_set(rows: Mapping[str, Row]) -> Iterable[list[str]]:
 
 
 def _rate(row: Row, kinds: Sequence[str], sets: Sequence[str]) -> str:
-    """Return the per cent of these facts that are as they must be."""
+    """Return the percentage of these facts that are in the required state."""
     kept: Mapping[str, int] = row["kept"]
     keys = [f"{of}/{kind}" for of in sets for kind in kinds]
     total = sum(kept.get(f"{key}/of", 0) for key in keys)
@@ -160,7 +160,7 @@ def _rate(row: Row, kinds: Sequence[str], sets: Sequence[str]) -> str:
 
 
 def cover(results: Row) -> str:
-    """What a summariser is shown."""
+    """Return the section on what a summarizer is shown."""
     rows = [_covered(place, row) for place, row in results["cover"].items()]
     return (
         "## What a summariser is shown\n\nEach text of a history has a marker at its head and its "

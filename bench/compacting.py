@@ -1,7 +1,7 @@
-"""Measures compaction beside its peers: trims after counting, and what a summariser is shown.
+"""Compares compaction with its peers: trims after counting, and what a summarizer is shown.
 
-A trim is timed in a process that has counted the same history once, each library in its own way;
-what is read there are requests and results, never how they came about.
+A trim is timed in a process that counted the same history once before, with each library's own
+call. Only requests and results are read, not how they were made.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ OURS: Final = "ullage"
 
 
 def after(bench: Bench) -> None:
-    """Trim to half what was counted before, at sizes that show how the cost grows."""
+    """Trim a counted history to half, at sizes that show how the cost grows."""
     plan = bench.plan
     names = [*peers.AFTER, *(n for n in bench.trimmers() if n != OURS)]
     names = [name for name in names if peers.home(name) in bench.homes()]
@@ -38,7 +38,7 @@ def after(bench: Bench) -> None:
 
 
 def cover(bench: Bench) -> None:
-    """Compact a marked history with summarisers of several windows; tell what they were shown."""
+    """Compact a marked history with summarizers of several windows; report what they were shown."""
     plan = bench.plan
     rows: dict[str, Any] = {}
     shapes = (Shape(plan.covered), Shape(plan.covered, end="tool", single_user=True))
@@ -60,7 +60,7 @@ def cover(bench: Bench) -> None:
 
 
 def marked(messages: list[transcript.Message]) -> list[transcript.Message]:
-    """Return the messages with a marker at the head and the tail of each text but the system's."""
+    """Return the messages, each text except the system's marked at its head and tail."""
     return [
         {**m, "content": f"[[H{i:05}]] {m['content']} [[T{i:05}]]"}
         if m.get("content") and m["role"] != "system"

@@ -1,7 +1,7 @@
-"""Text as coding agents see it: one function a kind, each `(random, characters) -> text`.
+"""Text as coding agents see it: one function per kind, each `(random, characters) -> text`.
 
-Everything is drawn from the generator that is handed in, so the same seed gives the same text. It
-knows nothing of messages.
+Everything is drawn from the given generator, so the same seed gives the same text. The module does
+not know messages.
 """
 
 from __future__ import annotations
@@ -78,12 +78,12 @@ def remark(rng: random.Random, template: str) -> str:
 
 
 def prose(rng: random.Random, characters: int) -> str:
-    """Return what an assistant says between calls."""
+    """Return an assistant's text between calls."""
     return _grown(lambda: remark(rng, rng.choice(REMARKS)) + " ", characters).rstrip()
 
 
 def source(rng: random.Random, characters: int) -> str:
-    """Return a numbered listing, as file-reading tools give it."""
+    """Return a numbered listing, as file-reading tools return it."""
     lines = _grown_lines(lambda: _function(rng), characters)
     return "\n".join(f"{number:5}|{line}" for number, line in enumerate(lines, 1))
 
@@ -107,7 +107,7 @@ def log(rng: random.Random, characters: int) -> str:
 
 
 def run_output(rng: random.Random, characters: int) -> str:
-    """Return what a test runner prints."""
+    """Return the output of a test runner."""
 
     def line() -> str:
         if rng.random() < 0.7:
@@ -139,7 +139,7 @@ def patch(rng: random.Random, characters: int) -> str:
 
 
 def hits(rng: random.Random, characters: int) -> str:
-    """Return the hits of a search."""
+    """Return the results of a search."""
     return _grown(
         lambda: f"{path(rng)}:{rng.randrange(999)}: {rng.choice(DEEDS)}_{word(rng)}({word(rng)})\n",
         characters,
@@ -177,7 +177,7 @@ def minified(rng: random.Random, characters: int) -> str:
 
 
 def encoded(rng: random.Random, characters: int) -> str:
-    """Return base64, as of a picture or an archive."""
+    """Return base64 text, as of a picture or an archive."""
     return base64.b64encode(rng.randbytes(max(12, characters * 3 // 4))).decode()
 
 
@@ -187,7 +187,7 @@ def foreign(rng: random.Random, characters: int) -> str:
 
 
 def chinese(rng: random.Random, characters: int) -> str:
-    """Return Chinese alone, for the table by kind."""
+    """Return only Chinese text, for the table by kind."""
     return _grown(lambda: "".join(rng.sample(FOREIGN[0], len(FOREIGN[0]))), characters)
 
 

@@ -1,16 +1,16 @@
-"""Sessions with facts planted in them, written from plain data: `bench/corpora/*.json`.
+"""Sessions with planted facts, written from plain data: `bench/corpora/*.json`.
 
-Each file is one author's style in one language: sentences with a fact and what has to be found of
-it, rules, values that change, and what is said around them. Files are split by author into `tuned`,
-which may be looked at when weights are chosen, and `held`, which may not. Of most authors values
-are made for each session, so that no word of a file tells what will be asked for.
+Each file is one author's style in one language: sentences with a fact and its required words,
+rules, values that change, and filler. Files are split by author into `tuned`, which may be read
+when weights are chosen, and `held`, which may not. For most authors the values are made for each
+session, so no word of a file reveals the expected answers.
 
-Natural authors (those with `told`) say more, and say it otherwise each time: `{this|that}` in a
+Natural authors (those with `told`) say more, with other wordings each time: `{this|that}` in a
 sentence is one of the two, `{A}` one of the `phrases` of that name. Their facts are plain sentences
-with the words that have to be found, all of them where there are several. `told` is how many facts
-and rules are said, `turns` and `long` how many turns there are and which share of them are letters
-of so many sentences of `prose` (`prose_turn`), `answer` how many sentences an answer has. `scenes`
-are what letters and rules are about, one for each session.
+with required words; if there are several, all are required. `told` is the number of facts and
+rules. `turns` is the number of turns, `long` the share of them that are letters. `prose_turn` is
+how many sentences of `prose` a letter has, `answer` how many sentences an answer has. `scenes` are
+the subjects of letters and rules, one per session.
 """
 
 from __future__ import annotations
@@ -39,28 +39,28 @@ class Style:
 
     @property
     def key(self) -> str:
-        """What results are counted under."""
+        """The key under which results are counted."""
         return f"{self.split}/{self.language}/{self.kind}"
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What has to stand in a result, or must not any more."""
+    """A text that a result must contain, or must no longer contain."""
 
     text: str
     stays: bool = True
     also: tuple[str, ...] = ()
-    """What has to stand beside it."""
+    """Other texts that the result must contain as well."""
     sentence: str = ""
-    """The sentence of the author's file that says it, none for a value that changes."""
+    """The sentence of the author's file that says it; empty for a value that changes."""
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """All that has to stand."""
+        """All texts that are required."""
         return (self.text, *self.also)
 
     def is_in(self, text: str) -> bool:
-        """Tell whether all of it stands in a text."""
+        """Tell whether a text contains all parts."""
         return all(part in text for part in self.parts)
 
 
@@ -73,7 +73,7 @@ class Written:
 
 
 def load_styles() -> tuple[Style, ...]:
-    """Return all authors, by name of their files."""
+    """Return all authors, ordered by file name."""
     found = []
     for file in sorted(FOLDER.glob("*.json")):
         data = json.loads(file.read_text("utf-8"))
@@ -82,7 +82,7 @@ def load_styles() -> tuple[Style, ...]:
 
 
 def write_session(style: Style, seed: int, turns: int = TURNS) -> Written:
-    """Return a session; the same for the same seed."""
+    """Return a session; the same seed gives the same session."""
     rng = random.Random(f"{style.key} {seed}")
     if "told" in style.data:
         return _Talker(style.data, seed, rng).write(turns)
@@ -90,13 +90,13 @@ def write_session(style: Style, seed: int, turns: int = TURNS) -> Written:
 
 
 class _Writer:
-    """Writes one session: its values are used once each."""
+    """Writes one session; each of its values is used once."""
 
     def __init__(self, style: Style, rng: random.Random) -> None:
         self.data, self.rng = style.data, rng
         self.numbers = iter(rng.sample(range(13, 998), 400))
         self.names = iter(rng.sample(style.data["names"], len(style.data["names"])))
-        self.chats = style.kind == "chat"  # where people end a line rather than a sentence
+        self.chats = style.kind == "chat"  # their sentences end with the line
         self.evidence: list[Evidence] = []
 
     def write(self, turns: int) -> Written:
@@ -119,9 +119,9 @@ class _Writer:
         return self.rng.randint(4, 9)
 
     def _plant(self, turns: int) -> dict[int, list[str]]:
-        """Return the sentences with facts by turn: none in the last tenth of the session.
+        """Return the sentences with facts by turn; the last tenth of the session has none.
 
-        Each stands once: who says it again with another value means that one.
+        Each sentence occurs once. A changed value is a different sentence.
         """
         said: dict[int, list[str]] = {}
         last = turns * 9 // 10
@@ -143,7 +143,7 @@ class _Writer:
         return said
 
     def _fill(self, wanted: str, sentence: str) -> tuple[str, str] | None:
-        """Return a sentence with values and what is wanted of it; None where names have run out."""
+        """Return a sentence with values and its required text, or None if no name is left."""
         name = next(self.names, None) if "{name}" in wanted else None
         if "{name}" in wanted and name is None:
             return None
@@ -169,7 +169,7 @@ class _Writer:
 
 
 class _Pool:
-    """Sentences in random order: none comes again before all have come."""
+    """Sentences in random order; none repeats before all were drawn."""
 
     def __init__(self, data: Mapping[str, Any], sentences: Sequence[str], rng: random.Random):
         self.phrases: Mapping[str, Sequence[str]] = data.get("phrases", {})
@@ -177,7 +177,7 @@ class _Pool:
         self.left: list[str] = []
 
     def draw(self) -> str:
-        """Return the next sentence, with one of the wordings of each choice."""
+        """Return the next sentence, with one wording of each choice."""
         if not self.left:
             self.left = self.rng.sample(self.sentences, len(self.sentences))
         text, found = self.left.pop(), 1
@@ -191,7 +191,7 @@ class _Pool:
         return self.rng.choice(wordings)
 
     def draw_many(self, least: int, most: int) -> list[str]:
-        """Return so many sentences."""
+        """Return between `least` and `most` sentences."""
         return [self.draw() for _ in range(self.rng.randint(least, most))]
 
 
@@ -228,9 +228,9 @@ class _Talker:
         return Written(tuple(messages), tuple(self.evidence))
 
     def _plant(self, turns: int, letters: Sequence[int]) -> dict[int, list[str]]:
-        """Return what is said by turn: rules in letters, facts in questions, where there are any.
+        """Return sentences by turn: rules in letters, facts in questions, if there are any.
 
-        None stands in the last tenth of the session.
+        The last tenth of the session has none.
         """
         early = range(turns * 9 // 10)
         places = {long: [turn for turn in early if (turn in letters) is long] for long in (0, 1)}
@@ -267,7 +267,7 @@ class _Talker:
 
 
 def find_evidence(evidence: Sequence[Evidence], text: str) -> tuple[int, int, int, int]:
-    """Count what is to stay: found in a text, and all; then what is to go: not found, and all."""
+    """Count evidence that must stay (found, total), then evidence that must go (absent, total)."""
     flat = " ".join(text.split())
     stays = [e for e in evidence if e.stays]
     goes = [e for e in evidence if not e.stays]

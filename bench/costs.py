@@ -1,4 +1,4 @@
-"""Measures what ullage and its peers cost beside counting: memory, imports, the context view."""
+"""Measures costs of ullage and its peers apart from counting: memory, imports, context view."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROBE: Final = (
 
 
 def memory(bench: Bench) -> None:
-    """Hold and count one long session in each peer's types; once, for memory hardly varies."""
+    """Hold and count one long session in each peer's types, once, since memory hardly varies."""
     size = bench.plan.held
     job = {"op": "held", "transcript": bench.file(Shape(size))}
     bench.measured(job, size, bench.names, 1)
@@ -44,7 +44,7 @@ def imports(bench: Bench) -> None:
 
 
 def context(bench: Bench) -> None:
-    """Tell what fills a window: of a list of messages, and of a session file of Claude Code."""
+    """Measure the context view of a list of messages and of a session file of Claude Code."""
     plan = bench.plan
     ours, window = [venvs.OURS], WINDOW
     transcript = bench.file(Shape(plan.viewed))
@@ -65,7 +65,7 @@ def context(bench: Bench) -> None:
 
 
 def _command_s(command: list[str]) -> float | None:
-    """Return the CPU seconds of a command, None where it failed."""
+    """Return the CPU seconds of a command, or None if it failed."""
     before = os.times()
     done = subprocess.run(
         command, env=venvs.environment(venvs.OURS), cwd=venvs.ROOT, capture_output=True,

@@ -1,8 +1,8 @@
-"""Measures what is kept of what people said, by language and kind, by authors tuned on and held.
+"""Measures how much of people's words is kept, by language and kind, for tuned and held authors.
 
-Sessions are those of `bench.corpus`; three compactions in a row, as in `bench.survival`. Beside
-ullage stand rules of one line and of sixty, and the libraries that trim. What a real
-model makes of smaller sessions takes too long to be run each time: a recorded run is shown.
+The sessions come from `bench.corpus`, with three compactions in a row as in `bench.survival`.
+ullage is compared with rules of one line and of sixty, and with the libraries that trim. A real
+model on smaller sessions is too slow for every run, so the page shows a recorded run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LADDER: Final = "ullage, default ladder"
 NAMES: Final = (LADDER, *peers.SIMPLE, "LangChain exact", "LiteLLM")
 
 RECORDED: Final = venvs.ROOT / "bench" / "recorded" / "fidelity.json"
-"""What a run with a real model found (`--summarizer`)."""
+"""File with the results of a real model (`--summarizer`)."""
 
 
 class Told(NamedTuple):
@@ -58,7 +58,7 @@ def fidelity(bench: Bench) -> None:
 
 
 def _record(bench: Bench, referee: Worker, names: Sequence[str]) -> None:
-    """Ask a real model about one small session of every other author; record what came of it."""
+    """Ask a real model about one small session of every other author; record the results."""
     plan = bench.plan
     authors = load_styles()[:: plan.model_authors]
     sessions = list(_write_sessions(bench, referee, authors, 1, plan.model_turns))
@@ -93,7 +93,7 @@ def _chain(
 ) -> dict[str, Any]:
     """Return what is kept of all sessions at a share of the whole, and how full the results are.
 
-    `told` is what ways that ask for summaries say of each compaction.
+    `told` holds the reports of summarizing ways about each compaction.
     """
     kept: Counter[str] = Counter()
     fills: list[float] = []
@@ -125,7 +125,7 @@ def _count_tokens(referee: Worker, file: str) -> int:
 
 
 def find_parts(made: Written) -> list[int]:
-    """Return where the parts of a session end: in front of requests, the last at the end."""
+    """Return where the parts of a session end: before requests, and the last at the end."""
     n = len(made.messages)
     asked = [i for i, m in enumerate(made.messages) if m["role"] == "user"]
     inner = [next(i for i in asked if i >= n * k // survival.PARTS) for k in (1, 2)]
@@ -133,14 +133,14 @@ def find_parts(made: Written) -> list[int]:
 
 
 def count_kept(style: Style, made: Written, sent: str, *, failed: bool = False) -> Counter[str]:
-    """Count the evidence in messages as JSON: kept and gone, and of how much."""
+    """Count the evidence kept and gone in messages as JSON, with the totals."""
     kept, of, gone, goes = find_evidence(made.evidence, survival.join_strings(sent))
     found = {"kept": kept, "of": of, "gone": 0 if failed else gone, "goes": goes}
     return Counter({f"{style.key}/{name}": number for name, number in found.items()})
 
 
 def rate(kept: Mapping[str, int], parts: Iterable[str], what: str = "kept/of") -> str:
-    """Return the per cent of the evidence whose key has one of these parts."""
+    """Return the percentage of the evidence whose key has one of these parts."""
     wanted = set(parts)
     held, of = what.split("/")
     keys = {key.rpartition("/")[0] for key in kept if wanted & set(key.split("/"))}
@@ -151,7 +151,7 @@ def rate(kept: Mapping[str, int], parts: Iterable[str], what: str = "kept/of") -
 
 
 def shown(results: Mapping[str, Any]) -> str:
-    """What is kept of what people said."""
+    """Return the section on what is kept of people's words."""
     found: Row = results["fidelity"]
     rows: Mapping[str, Mapping[str, Row]] = found["rows"]
     tokens = sum(found["tokens"]) // len(found["tokens"])
@@ -178,7 +178,7 @@ def shown(results: Mapping[str, Any]) -> str:
 
 
 def _by_model(told: Row | None) -> str:
-    """Return what a real model made of small sessions, when somebody asked one."""
+    """Return the recorded results of a real model on small sessions, if there are any."""
     if not told:
         return (
             "\nWith a model that summarises: `ARGS='--only fidelity --summarizer embedded'` "

@@ -1,7 +1,8 @@
-"""What a trimmed history is worth, judged without ullage: tokens, pairs, budget, start, task.
+"""Judges a trimmed history without ullage: tokens, pairs, budget, start, task.
 
-Tokens are tiktoken's (o200k_base) by OpenAI's published rule, names and arguments of calls added
-and ids left out: less than the API would bill. What is over a budget here is over it for certain.
+Tokens are tiktoken's (o200k_base) by OpenAI's published rule, with names and arguments of calls and
+without ids. That is less than the API would bill. So a result over a budget here is certainly over
+it.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ class Judge:
         return sum(map(self.message, messages)) + PER_REPLY
 
     def verdict(self, before: list[Message], after: list[Message], budget: int) -> dict[str, Any]:
-        """Return what holds of `after`, which was to fit `before` into `budget` tokens.
+        """Return which checks hold for `after`, which had to fit `before` into `budget` tokens.
 
-        `pairs`: each result stands right behind the calls it answers, each call is answered once.
-        `start`: the first message that is not the system's is the user's. `task`: the text of
+        `pairs`: each result directly follows the calls that it answers, and each call is answered
+        once. `start`: the first message that is not the system's is the user's. `task`: the text of
         the first user message is still there. `newest`: the last message is still the last.
         """
         tokens = self.count(after)
@@ -66,10 +67,10 @@ class Judge:
     def covered(
         self, before: list[Message], kept: list[Message], asked: list[Any], window: int
     ) -> dict[str, Any]:
-        """Return what of the marked texts that are gone stood in what a summariser was asked.
+        """Return how many dropped marked texts were in the prompts of a summarizer.
 
-        `asked` are pairs of a prompt and the tokens that its answer may take. Texts whose call is
-        still there, with a placeholder, were cleared, not left out.
+        `asked` holds pairs: a prompt, and the tokens that its answer may take. A text whose call is
+        still there with a placeholder counts as cleared, not as dropped.
         """
         left, shown = _marks(json.dumps(kept)), _marks("\n".join(text for text, _ in asked))
         held = {m.get("tool_call_id") for m in kept if m["role"] == "tool"}
@@ -93,7 +94,7 @@ def _marks(text: str) -> set[str]:
 
 
 def paired(messages: list[Message]) -> bool:
-    """Return whether every call is answered at once, and nothing answers without a call."""
+    """Return whether every call is answered at once, and every result has a call."""
     open_calls: set[str] = set()
     for message in messages:
         if message["role"] == "tool":

@@ -1,7 +1,7 @@
 """Measures what a known history costs: an agent's loop, and one more turn of a long session.
 
-Run as a program it is the worker that takes the turns. tiktoken's recount of the same loop, in the
-same rounds, is the measure beside it.
+As a program, it is the worker that takes the turns. For comparison, tiktoken recounts the same loop
+in the same rounds.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from bench.worker import Answer, Job, answer_all
 from ullage.guard.view import View
 
 LONG: Final = 2_000
-"""Messages of the session that is gone on with."""
+"""Messages of the long session that is continued."""
 
 MORE: Final = 200
-"""Turns that it is gone on with."""
+"""Messages added to the long session."""
 
 WIDE: Final = 1_000_000
 """Tokens of a window in which nothing is compacted."""
@@ -32,7 +32,7 @@ MODEL: Final = "gpt-4o"
 
 
 def known(bench: Bench) -> None:
-    """Measure the loop in a window that it fills again and again, and one turn more."""
+    """Measure the loop in a window that fills repeatedly, and a further turn."""
     plan = bench.plan
     job = {"transcript": bench.file(plan.loop()), "turns": plan.turns, "limit_s": plan.limit_s}
     long = bench.file(Shape(min(LONG, plan.turns * 4)))
@@ -53,7 +53,7 @@ def _ask(bench: Bench, label: str, name: str, module: str, job: Job) -> None:
 
 
 def take(guard: ullage.Guard, job: Job) -> Answer:
-    """Take turn after turn: prepare the request, and learn from a report of what it was."""
+    """Take turn after turn: prepare the request, and learn from a report of its size."""
     history: list[Any] = []
     spent, compacted, learned = [], 0.0, 0.0
     count = 0
@@ -77,10 +77,10 @@ def take(guard: ullage.Guard, job: Job) -> Answer:
 
 
 def go_on(guard: ullage.Guard, job: Job) -> Answer:
-    """Go on with a long session that is known, a message at a time."""
+    """Continue a long known session, one message at a time."""
     history = worker.load_messages(job["transcript"])
     messages = len(history)
-    for end in range(2, messages, 50):  # it grew, and was compacted on the way
+    for end in range(2, messages, 50):  # grow it, with compactions on the way
         if history[end]["role"] != "tool":
             _turn(guard, history[:end], job["output"])
     _turn(guard, history, job["output"])
@@ -94,7 +94,7 @@ def go_on(guard: ullage.Guard, job: Job) -> Answer:
 
 
 def _turn(guard: ullage.Guard, history: list[Any], output: int) -> tuple[View, float, float]:
-    """Return a request and the CPU seconds of preparing it and of learning from its report."""
+    """Return a view, the CPU seconds of its preparation, and those of learning from its report."""
     start = time.process_time()
     view = guard.prepare(history, max_tokens=output)
     middle = time.process_time()
@@ -110,7 +110,7 @@ def _spread(spent: list[float]) -> Answer:
 
 
 def shown(results: Mapping[str, Any]) -> str:
-    """The cost of a known history: the loop as a whole, and a turn of it."""
+    """Return the section on a known history: the whole loop, and one turn."""
     found: Mapping[str, Mapping[str, Row]] = results["known"]
     plan = results["plan"]
     ours = {label: rows[venvs.OURS] for label, rows in found.items() if venvs.OURS in rows}
@@ -140,7 +140,7 @@ def shown(results: Mapping[str, Any]) -> str:
 
 
 def main() -> None:
-    """Answer jobs; each has a guard of its own, in a process that has loaded its vocabulary."""
+    """Answer jobs, each with its own guard, in a process that has loaded its vocabulary."""
     warm = make_guard(2_000)
     for size in (30, 60):
         _turn(warm, transcript.write(Shape(size, seed=9)), 10)
@@ -155,7 +155,7 @@ def main() -> None:
 
 
 def make_guard(window: int) -> ullage.Guard:
-    """Return a guard of a window."""
+    """Return a guard with this window."""
     return ullage.Guard(MODEL, window=window)
 
 

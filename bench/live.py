@@ -1,8 +1,8 @@
 """`make bench-live`: what the live pages cost, and whether they stay smooth under load.
 
-A real `ullage serve` over a scripted upstream, 2,000 conversations, about 50 requests a second.
-Requests are timed with and without five viewers in blocks that take turns; a real Chromium counts
-its frames.
+A real `ullage serve` runs over a scripted upstream, with 2,000 conversations and about 50 requests
+a second. Blocks of requests with five viewers and without any alternate and are timed. A real
+Chromium counts its frames.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def talk(port: int, number: int) -> float:
 
 @contextmanager
 def watched(port: int, viewers: int) -> Iterator[None]:
-    """Hold streams of the pages open, read to the end by threads."""
+    """Keep streams of the pages open; threads read them to the end."""
     stop = threading.Event()
     with ExitStack() as held:
         for _ in range(viewers):
@@ -74,7 +74,7 @@ def _drain(line: Line, stop: threading.Event) -> None:
 
 
 def time_requests(served: Served, rounds: int) -> dict[str, list[float]]:
-    """Return the seconds of requests without viewers and with, in blocks that take turns."""
+    """Return the seconds of requests without viewers and with them, in alternating blocks."""
     took: dict[str, list[float]] = {"none": [], "five": []}
     for block in range(2 * rounds):
         name, viewers = ("none", 0) if block % 2 == 0 else ("five", VIEWERS)
@@ -95,7 +95,7 @@ def _pace(port: int, many: int) -> list[float]:
 
 
 def count_frames(served: Served, browser: Browser, seconds: int) -> list[float]:
-    """Return the milliseconds between frames of the first page while requests go on."""
+    """Return the milliseconds between frames of the first page while requests run."""
     visit = browser.open(f"http://127.0.0.1:{served.port}/")
     while visit.evaluate("document.querySelectorAll('.r').length") < 5:
         time.sleep(0.1)
@@ -110,7 +110,7 @@ def count_frames(served: Served, browser: Browser, seconds: int) -> list[float]:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure and print the results."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick

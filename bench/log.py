@@ -1,6 +1,7 @@
-"""Measures the log: an append beside a bare fsync, threads at once, the fold of a long session.
+"""Measures the log: an append compared with a bare fsync, parallel threads, a long session's fold.
 
-Run as a program with a file, it is the fresh process that reads and folds the session in it.
+As a program with a file as argument, it is the fresh process that reads and folds the session in
+the file.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ WORDS: Final = ("the", "file", "error", "é", "return", '"x"', "\n", "in", "not 
 
 
 def log(bench: Bench) -> None:
-    """Measure all of it, on the disk that holds the results."""
+    """Measure everything, on the disk that holds the results."""
     quick = bench.plan.rounds < 5
     scale = 20 if quick else 1
     with tempfile.TemporaryDirectory(dir=bench.folder) as folder:
@@ -54,7 +55,7 @@ def log(bench: Bench) -> None:
 
 
 def appends(folder: Path, count: int) -> dict[str, list[float]]:
-    """Append events one by one, each beside a bare write and fsync; return seconds, sorted."""
+    """Time appends of single events, and bare writes with fsync; return seconds, sorted."""
     folder.mkdir()
     chance = random.Random(1)
     store, epoch = begun(folder / "log.db")
@@ -66,7 +67,7 @@ def appends(folder: Path, count: int) -> dict[str, list[float]]:
             (event,) = store.append("s", epoch, seq, [draft], 1.0)
             spent["append"].append(time.perf_counter() - start)
             written = event.line().encode() + b"\n"
-            # Three pages: the end of the events, what does not fit there, the session's head.
+            # Three pages: the end of the events, the overflow, the session's head.
             for name, file, data in (("line", line, written), ("pages", pages, bytes(3 * FRAME))):
                 start = time.perf_counter()
                 file.write(data)
@@ -77,7 +78,7 @@ def appends(folder: Path, count: int) -> dict[str, list[float]]:
 
 
 def crowd(folder: Path, threads: int, each: int) -> dict[str, Any]:
-    """Append from threads at once, to a session each; return the rate and the seconds, sorted."""
+    """Append from parallel threads, one session each; return the rate and the sorted seconds."""
     folder.mkdir()
     store = SqliteLog(folder / "log.db")
     times: list[float] = []
@@ -105,7 +106,7 @@ def crowd(folder: Path, threads: int, each: int) -> dict[str, Any]:
 
 
 def folds(path: Path, count: int, rounds: int) -> dict[str, Any]:
-    """Write a long session, and read and fold it in fresh processes; return the readings."""
+    """Write a long session; read and fold it in fresh processes; return the readings."""
     store, epoch = begun(path)
     drafts = list(session(count))
     for at in range(0, count, 5_000):
@@ -123,7 +124,7 @@ def folds(path: Path, count: int, rounds: int) -> dict[str, Any]:
 
 
 def folded(path: Path) -> dict[str, float]:
-    """Open, read and fold; then take one event more. Return seconds of CPU, and of the clock."""
+    """Open, read and fold a session, then take one more event; return CPU and clock seconds."""
     clock, start = time.perf_counter(), time.process_time()
     store = SqliteLog(path, create=False)
     events = store.read("s")
@@ -171,13 +172,13 @@ def session(count: int) -> Iterator[Draft]:
 
 
 def words(chance: random.Random, least: int, most: int) -> str:
-    """Return text of so many characters."""
+    """Return text of at least `least` and fewer than `most` characters."""
     size = chance.randrange(least, most)
     return " ".join(chance.choices(WORDS, k=size // 2))[:size]
 
 
 def shown(results: Row) -> str:
-    """The log: an append beside a bare fsync, threads, and the fold of a long session."""
+    """Return the section on the log: appends compared with a bare fsync, threads, and folds."""
     found = results["log"]
     bare = found["append"]["line"]
     names = {
@@ -218,7 +219,7 @@ def shown(results: Row) -> str:
 
 
 def at(times: Sequence[float], share: float) -> float:
-    """Return the reading below which that share of sorted ones is."""
+    """Return the reading below which this share of the sorted readings lies."""
     return times[min(int(len(times) * share), len(times) - 1)]
 
 

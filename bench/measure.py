@@ -1,7 +1,7 @@
-"""Runs the workloads: which peer does what, in which order, how often, and for how long at most.
+"""Runs the workloads: peers, order, number of readings, and time limits.
 
-Each reading comes from a process that did nothing else before. Rounds go over all peers before the
-next begins, in a new order each time, so that a slow minute of the machine touches everybody.
+Each reading comes from a fresh process. Each round covers all peers before the next begins, and
+starts with another peer, so a slow minute of the machine affects all of them.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from bench.workers import START_S, Answer, Worker
 Results = dict[str, Any]
 
 SLOW_S: Final = 10
-"""A reading above this is taken once."""
+"""Seconds above which a reading is taken only once."""
 
 REFEREE: Final = "tiktoken"
 
 READINGS: Final = ("_s", "_mb")
-"""How the keys of readings end, of which the page takes medians."""
+"""Suffixes of the keys of readings, of which the page takes medians."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is measured. `limit_s` is CPU seconds for one job, sizes are in messages."""
+    """Amounts to measure: `limit_s` is CPU seconds for one job, sizes are in messages."""
 
     sizes: Sequence[int] = (200, 2_000, 20_000)
     rounds: int = 5
@@ -101,7 +101,7 @@ class Bench:
             self.table("count", size, self._rounds(job, self.names, self.often(size)))
 
     def trimming(self) -> None:
-        """Trim histories of all sizes to half; who was cut off is asked for no larger one."""
+        """Trim histories of all sizes to half; a peer that was cut off gets no larger one."""
         names = self.trimmers()
         with self.referee() as referee:
             for size in self.plan.sizes:
@@ -131,7 +131,7 @@ class Bench:
             self.judged("manage", plan.turns, referee, job | {"budget": budget})
 
     def sweep(self) -> None:
-        """Trim three transcripts to many budgets; ours also without a block for what is gone."""
+        """Trim three transcripts to many budgets; ullage also without a block."""
         names = [*(n for n in peers.AFTER if n == peers.ALONE), *self.trimmers()]
         with self.referee() as referee:
             self.results["sweep"] = {name: self._swept(name, referee) for name in names}
@@ -165,7 +165,7 @@ class Bench:
         return [name for name in self.names if name in peers.TRIMMING]
 
     def often(self, size: int) -> int:
-        """Return how many readings a history of that size is worth."""
+        """Return how many readings to take of a history of this size."""
         return self.plan.rounds if size < 10_000 else min(3, self.plan.rounds)
 
     def _rounds(
@@ -200,7 +200,7 @@ class Bench:
         self.table(job["op"], size, self._rounds(job, names, rounds, limit_s))
 
     def table(self, op: str, size: int | str, readings: Iterator[tuple[str, Answer]]) -> None:
-        """Gather the readings of rounds: lists of seconds, and what came last of all else."""
+        """Gather the readings of rounds: lists of seconds, and the last value of other keys."""
         table = self.results.setdefault(op, {}).setdefault(str(size), {})
         for name, answer in readings:
             row = table.setdefault(name, {})
@@ -212,7 +212,7 @@ class Bench:
             self.say(f"{op} {size} {name}: {answer}")
 
     def judged(self, op: str, size: int, referee: Worker, job: dict[str, Any]) -> None:
-        """Have the results of a job judged, one a peer."""
+        """Let the judge check the results of a job, one per peer."""
         for name, row in self.results[op][str(size)].items():
             if "cut" in row or "error" in row:
                 continue
@@ -226,7 +226,7 @@ class Bench:
             row["verdict"] = referee.ask(asked, START_S)
 
     def _turned(self, file: str, turns: int) -> str:
-        """Return a file with the history as it was after so many turns."""
+        """Return a file with the history after this many turns."""
         history: list[Any] = []
         for turn in list(transcript.turns(json.loads(Path(file).read_text())))[:turns]:
             history += turn
@@ -243,11 +243,11 @@ class Bench:
         return tokens[shape.name]
 
     def homes(self) -> set[str]:
-        """Return the environments that are there."""
+        """Return the environments that exist."""
         return {home for home, python in self.pythons.items() if python is not None}
 
     def file(self, shape: Shape) -> str:
-        """Return the file that holds a transcript, written if need be."""
+        """Return the file that holds a transcript; write it if necessary."""
         file = self.folder / f"{shape.name}.json"
         if not file.exists():
             file.write_text(json.dumps(transcript.write(shape)))
@@ -273,11 +273,11 @@ class Bench:
         return self.worker(REFEREE)
 
     def say(self, text: str) -> None:
-        """Tell how far it is."""
+        """Report progress."""
         print(text, flush=True)
 
 
 def slow(answer: Answer) -> bool:
-    """Return whether a job was cut off, died, or took so long that once is enough."""
+    """Return whether a job was cut off, failed, or took so long that once is enough."""
     times = [value for key, value in answer.items() if key.endswith("_s")]
     return "cut" in answer or "error" in answer or max(times, default=0) > SLOW_S

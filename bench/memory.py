@@ -1,6 +1,6 @@
-"""How much memory this process holds now: resident, rubbish collected, freed pages given back.
+"""Measures the resident memory of this process, after collecting garbage and freeing pages.
 
-It knows nothing of what is measured.
+It does not depend on what is measured.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ STATM = Path("/proc/self/statm")
 
 
 def held_mb() -> float:
-    """Return resident megabytes; where the system tells no more, the most that there ever were."""
+    """Return resident megabytes; without /proc/self/statm, the peak so far."""
     gc.collect()
     if not STATM.exists():
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak / (1e6 if sys.platform == "darwin" else 1e3)
     library = ctypes.CDLL(None)
-    if hasattr(library, "malloc_trim"):  # glibc alone keeps what was freed unless told
+    if hasattr(library, "malloc_trim"):  # only glibc keeps freed memory until told
         library.malloc_trim(0)
     return int(STATM.read_text().split()[1]) * resource.getpagesize() / 1e6
