@@ -1,9 +1,9 @@
-"""`make bench-published`: what is kept of sessions that others published, beside plain rules.
+"""`make bench-published`: what is kept of published sessions, compared with plain rules.
 
-Three packages bring them, each as its source from the registry: the templates of CompactBench
-(Apache-2.0), the side constraints of COMPINT (conpact, MIT), and one person's recorded chats with a
-coding assistant (the history in aider's tests, Apache-2.0). None of their text is in this
-repository, and nothing here was tuned on the constraints or on the chats. It asks no model.
+Three packages hold the sessions. Each is downloaded as source from the registry: the templates of
+CompactBench (Apache-2.0), the side constraints of COMPINT (conpact, MIT), and one person's recorded
+chats with a coding assistant (the history in aider's tests, Apache-2.0). Their text is not in this
+repository, and nothing here was tuned on the constraints or the chats. No model is asked.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from ullage.replay.uses import FEW, find_kind, list_message_terms
 
 SHARES: Final = (0.05, 0.1, 0.2, 0.3)
 CHAT: Final = 60
-"""Messages of a session that is cut from the recorded chats; two thirds are compacted."""
+"""Messages of a session cut from the recorded chats; two thirds are compacted."""
 
 LATER: Final = 12
-"""Messages behind a compaction in which its words may be taken up."""
+"""Messages after a compaction that may use words from before it."""
 
 LONGEST: Final = 30_000
-"""Characters of a recorded message that is read: a few are whole pages."""
+"""Characters below which a recorded message is read; a few are whole pages."""
 
 PLACES: Final = {"first": 0.0, "middle": 0.5, "late": 0.9}
 
@@ -48,7 +48,7 @@ class Way(Protocol):
     """A way to compact a history."""
 
     def trim(self, history: list[Message], budget: int) -> list[Message]:
-        """Return what is left in so many tokens."""
+        """Return the part of the history that is kept within `budget` tokens."""
 
 
 class _Judge:
@@ -73,7 +73,7 @@ def _count(text: str) -> int:
 
 
 def _judged(kind: type[Tiktoken]) -> Way:
-    """Return a rule that counts as the budgets are counted."""
+    """Return a rule that counts tokens in the same way as the budgets."""
     made = kind.__new__(kind)
     made.judge = _Judge()  # type: ignore[assignment]
     return made
@@ -88,7 +88,7 @@ WAYS: Final[Mapping[str, Way]] = {
 
 
 def measure_cases(cases: Sequence[Mapping[str, Any]], kept: Kept) -> None:
-    """Count which of the answers that are asked for stand in what is left, by family."""
+    """Count, by family, how many expected answers the kept text contains."""
     for case in cases:
         history = [
             {"role": t["role"], "content": t["content"]} for t in case["transcript"]["turns"]
@@ -115,7 +115,7 @@ def _normalise(text: str) -> str:
 
 
 def measure_constraints(chats: Sequence[list[Message]], rules: Sequence[str], kept: Kept) -> None:
-    """Count which constraints stand in what is left, each said beside one request of a person."""
+    """Count the constraints in the kept text, each added to one request of a person."""
     for chat in chats:
         asked = [n for n, message in enumerate(chat) if message["role"] == "user"][:-1]
         for place, share_of in PLACES.items():
@@ -129,7 +129,7 @@ def measure_constraints(chats: Sequence[list[Message]], rules: Sequence[str], ke
 
 
 def measure_words(chats: Sequence[list[Message]], kept: Kept) -> None:
-    """Count which words that later messages take up stand in what is left."""
+    """Count the words in the kept text that later messages use again."""
     codec = OpenAIChat()
 
     def list_terms(message: Message) -> set[str]:
@@ -162,7 +162,7 @@ def _is_rare(term: str, messages: int) -> bool:
 
 
 def _compact(history: list[Message]) -> Iterator[tuple[str, float, str]]:
-    """Yield what each way leaves at each share, as one text."""
+    """Yield the text that each way keeps at each share."""
     tokens = int(ullage.count(history, model=MODEL))
     for share in SHARES:
         for name, way in WAYS.items():
@@ -177,10 +177,10 @@ def _note(kept: Kept, key: tuple[str, str, float], found: Sequence[bool]) -> Non
 
 
 def read_chats(text: str) -> list[list[Message]]:
-    """Return sessions of `CHAT` messages of the recorded chats, one behind the other.
+    """Return the recorded chats as consecutive sessions of `CHAT` messages.
 
     A person's lines begin with four number signs, the program's with a bracket; the others are the
-    model's. What follows each other by the same hand is one message.
+    model's. Consecutive lines of the same author are one message.
     """
     told: list[Message] = []
     before: str | None = None
@@ -203,7 +203,7 @@ def read_chats(text: str) -> list[list[Message]]:
 
 
 def read_rules(source: str) -> list[str]:
-    """Return the constraints of COMPINT from its source, which is read and not run."""
+    """Return the constraints of COMPINT from its source, which is parsed and not run."""
     (found,) = (
         node.value
         for node in ast.parse(source).body
@@ -230,7 +230,7 @@ def fetch_sources(folder: Path) -> dict[str, Path]:
 
 
 def show(kept: Kept) -> str:
-    """Return a table: what is kept at each share, in per cent."""
+    """Return a table of the percentage that is kept at each share."""
     rows = [
         [
             what,

@@ -1,4 +1,4 @@
-"""Generates the cases of CompactBench by its own code, as JSON: in its venv, without ours."""
+"""Generates the cases of CompactBench with its own code, as JSON, in its own environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SEEDS = (1, 2, 3, 4)
 
 
 def list_cases(folder: Path) -> list[dict[str, Any]]:
-    """Return the cases of all templates below a folder, where a template has the level."""
+    """Return the cases of all templates below a folder, for each level that a template has."""
     from compactbench.dsl import DifficultyLevel, parse_template_file
     from compactbench.engine import generate_case
     from compactbench.engine.errors import GenerationError

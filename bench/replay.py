@@ -1,7 +1,7 @@
-"""`make bench-replay`: a corpus of a published size under four policies, and how time grows.
+"""`make bench-replay`: a corpus of a published size under four policies, and the growth of time.
 
-It writes the corpus once, replays samples and the whole of it in processes, and prints a table. The
-figures of docs/replay.md come from here. It knows no policy but the presets.
+It writes the corpus once, replays samples and the whole corpus in processes, and prints a table.
+The figures of docs/replay.md come from here. The policies are the presets.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WINDOW = 200_000
 
 
 def main() -> None:
-    """Write, replay, print."""
+    """Write the corpus, replay it, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, default=Path("build/traces"))
     parser.add_argument("--jobs", type=int, default=2)

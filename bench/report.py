@@ -1,4 +1,4 @@
-"""The page of tables, made from results alone: `page(results) -> Markdown`."""
+"""Writes the page of tables from the results: `page(results) -> Markdown`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ four parallel calls, results from an empty line to 25 kB of code, logs, JSON, ba
 
 
 def page(results: Row) -> str:
-    """Return the page of all that the results hold."""
+    """Return the page of all results."""
     plan = results["plan"]
     again = f"; measured again since: {', '.join(plan['again'])}" if plan["again"] else ""
     told = {
@@ -71,7 +71,7 @@ def page(results: Row) -> str:
 
 
 def counting(results: Row) -> str:
-    """Counting a history: the first time, and again when one message was added."""
+    """Return the section on counting a history, first and after one more message."""
     table = results["count"]
     names = _names(table)
     first = [[n, *(_ms(table[s].get(n), "first_s") for s in table)] for n in names]
@@ -93,7 +93,7 @@ def counting(results: Row) -> str:
 
 
 def trimming(results: Row) -> str:
-    """Trimming to half of the tokens, and what came out."""
+    """Return the section on trimming to half of the tokens, with the checks of the results."""
     table = results["trim"]
     names = _names(table)
     rows = [[n, *(_ms(table[s].get(n), "trim_s") for s in table)] for n in names]
@@ -108,7 +108,7 @@ def trimming(results: Row) -> str:
 
 
 def loops(results: Row) -> str:
-    """Run an agent of many turns: counting, and managing a window."""
+    """Return the section on an agent of many turns: counting, and managing a window."""
     ((turns, counted),) = results["loop"].items()
     ((_, managed),) = results["manage"].items()
     plan = results["plan"]
@@ -132,7 +132,7 @@ def loops(results: Row) -> str:
 
 
 def sweep(results: Row) -> str:
-    """Trim three transcripts to many budgets and count what holds."""
+    """Return the section on trims to many budgets, with the checks that hold."""
     rows = []
     shapes = list(next(iter(results["sweep"].values()), {}))
     for name, by_shape in results["sweep"].items():
@@ -160,7 +160,7 @@ def sweep(results: Row) -> str:
 
 
 def kinds(results: Row) -> str:
-    """How far counters are off by kind of text."""
+    """Return the section on the error of counters by kind of text."""
     table = {name: row for name, row in results["kinds"].items() if row and "error" not in row}
     truth = table["tiktoken"]
     rows = [[kind, *(f"{row[kind] / truth[kind]:.2f}" for row in table.values())] for kind in truth]
@@ -171,7 +171,7 @@ def kinds(results: Row) -> str:
 
 
 def texts(results: Row) -> str:
-    """Counters of plain text beside each other."""
+    """Return the section that compares counters of plain text."""
     table, plan = results["texts"], results["plan"]
     history = table["history"]
     known = next(iter(history.values()))
@@ -207,7 +207,7 @@ def texts(results: Row) -> str:
 
 
 def appending(results: Row) -> str:
-    """Text that grows: appends of 20 characters."""
+    """Return the section on growing text: appends of 20 characters."""
     table, plan = results["append"]["append"], results["plan"]
     rows = [
         [
@@ -226,7 +226,7 @@ def appending(results: Row) -> str:
 
 
 def memory(results: Row) -> str:
-    """What holding and counting a session takes."""
+    """Return the section on the memory for holding and counting a session."""
     ((size, table),) = results["held"].items()
     rows = [[n, _mb(row, "messages_mb"), _mb(row, "counted_mb")] for n, row in table.items()]
     return (
@@ -239,7 +239,7 @@ def memory(results: Row) -> str:
 
 
 def imports(results: Row) -> str:
-    """What an import costs."""
+    """Return the section on the cost of imports."""
     rows = [
         [label, f"{median(row['s']) * 1000:,.0f}", f"{row['modules']:,}"]
         for label, row in results["imports"].items()
@@ -251,7 +251,7 @@ def imports(results: Row) -> str:
 
 
 def context(results: Row) -> str:
-    """How long it takes to see what fills a window."""
+    """Return the section on the time of the context view."""
     ((viewed, first),) = results["context"].items()
     ((size, second),) = results["session"].items()
     row, read = first.get(OURS), second.get(OURS)
@@ -270,7 +270,7 @@ def context(results: Row) -> str:
 
 
 def losses(results: Row) -> str:
-    """Name every figure in which a peer is ahead, from the results."""
+    """Return a list of every figure in which a peer is ahead, from the results."""
     behind: list[str] = []
     for op, key, what in LOSSES:
         for size, table in results.get(op, {}).items():
@@ -318,7 +318,7 @@ PARTS: Sequence[tuple[str, Callable[[Row], str]]] = (
     ("context", context),
     ("log", log.shown),
 )
-"""The parts of the page in order, by the key of the results that each needs."""
+"""The parts of the page in order, each with the key of the results that it needs."""
 
 LOSSES: Sequence[tuple[str, str, str]] = (
     ("count", "first_s", "counting for the first time"),
@@ -339,7 +339,7 @@ TEXT_LOSSES: Sequence[tuple[str, str, str]] = (
 
 
 def _ahead(table: Mapping[str, Row], key: str, what: str) -> Iterable[str]:
-    """Yield one line where peers are ahead of any of ullage's rows: theirs, then ours."""
+    """Yield one line if peers are ahead of one of ullage's rows: their figures, then ullage's."""
     show = "{:.0f} MB".format if key.endswith("_mb") else _time
     found = {name: value for name in table if (value := _median(table[name], key))}
     mine = {name: value for name, value in found.items() if name.startswith(OURS)}
@@ -392,13 +392,13 @@ def _rate(row: Row | None) -> str:
 
 
 def _same(rows: Mapping[str, Row], name: str) -> bool:
-    """Return whether a counter found what tiktoken found, where both finished."""
+    """Return whether a counter found the same tokens as tiktoken, or one of them did not finish."""
     theirs, mine = (rows.get(n, {}).get("tokens") for n in ("tiktoken", name))
     return theirs is None or mine is None or theirs == mine
 
 
 def _times(table: Mapping[str, Row]) -> str:
-    """Say how many times cheaper ullage's two ways are than those who count all again."""
+    """Say how many times cheaper ullage's two ways are than peers that recount everything."""
     text = ""
     for ours in (OURS, TALLY):
         mine = _a_turn(table.get(ours))

@@ -1,7 +1,7 @@
-"""Measures what a search finds of generated sessions, and how long it takes over many messages.
+"""Measures what a search finds in generated sessions, and its time over many messages.
 
-`bench/questions.json` asks for what authors of `bench/corpora` said, twice each: with words that
-stand there, and in other words. They were written before anything was measured.
+`bench/questions.json` asks for sentences of the authors of `bench/corpora`, twice each: with the
+words of the sentence, and with other words. The questions were written before any measurement.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ OURS: Final = "ullage"
 FUSED: Final = "ullage, `embeddings`"
 
 AT_ONCE: Final = 500
-"""Events of a session of the log that is timed."""
+"""Events per session of the log that is timed."""
 
 OWNER: Final = Owner("bench", 1, "host", "thread")
 WORD: Final = re.compile(r"\w+")
@@ -49,7 +49,7 @@ Search = Callable[[str], Sequence[str]]
 
 
 class Question(NamedTuple):
-    """A question in both wordings, who is asked about, and what has to be found."""
+    """A question in both wordings, the author that it is about, and the evidence to find."""
 
     style: Style
     wordings: Sequence[str]
@@ -57,7 +57,7 @@ class Question(NamedTuple):
 
 
 class Plain:
-    """BM25 as textbooks have it: whole words of whole messages."""
+    """Textbook BM25: whole words of whole messages."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = list(dict.fromkeys(texts))
@@ -83,7 +83,7 @@ class Plain:
 
 
 def search(bench: Bench) -> None:
-    """Ask for what was said in sessions of all authors, then time searches over many messages."""
+    """Search sessions of all authors, then time searches over many messages."""
     rows: dict[str, Counter[str]] = defaultdict(Counter)
     messages = 0
     for seed in range(bench.plan.asked):
@@ -102,9 +102,9 @@ def search(bench: Bench) -> None:
 
 
 def load_questions() -> Mapping[str, Mapping[str, Sequence[str]]]:
-    """Return both wordings of each question by author and sentence of the author's file.
+    """Return both wordings of each question, by author and sentence of the author's file.
 
-    An author's file has its facts first, then its rules, those of all scenes.
+    The questions follow the order of the file: first its facts, then the rules of all scenes.
     """
     asked = json.loads(QUESTIONS.read_text("utf-8"))
     found = {}
@@ -117,7 +117,7 @@ def load_questions() -> Mapping[str, Mapping[str, Sequence[str]]]:
 
 
 def write_log(seed: int) -> tuple[list[str], list[Question]]:
-    """Return the texts of a session of every author, and what is asked about them."""
+    """Return the texts of a session of every author, and the questions about them."""
     asked = load_questions()
     texts: list[str] = []
     questions: list[Question] = []
@@ -161,7 +161,7 @@ def _count(row: Counter[str], question: Question, found: Search) -> None:
 
 
 def _time_stores(bench: Bench) -> Iterator[tuple[str, Row]]:
-    """Yield how long searches over many messages take in each kind of log, in seconds."""
+    """Yield the seconds of searches over many messages in each kind of log."""
     with tempfile.TemporaryDirectory() as folder:
         file = f"sqlite:{folder}/log.db"
         for name, opens in {
@@ -223,7 +223,7 @@ def _draw_queries(most: int) -> Iterator[str]:
 
 
 def _fill(log: EventLog, most: int) -> None:
-    """Write so many messages into sessions of a log."""
+    """Write at least this many messages into sessions of a log."""
     texts = _draw_texts()
     for number in range(math.ceil(most / AT_ONCE)):
         name = f"session-{number}"
@@ -235,7 +235,7 @@ def _fill(log: EventLog, most: int) -> None:
 
 
 def _draw_texts() -> Iterator[str]:
-    """Yield what authors say and, in between, remarks of agents at work."""
+    """Yield the authors' texts and, between them, remarks of agents at work."""
     rng = random.Random(5)
     seed = 0
     while True:
@@ -267,7 +267,7 @@ def _remark(rng: random.Random) -> str:
 
 
 def shown(results: Mapping[str, Any]) -> str:
-    """What a search finds, and how long it takes."""
+    """Return the section on what a search finds, and how long it takes."""
     found: Row = results["search"]
     rows: Mapping[str, Mapping[str, int]] = found["rows"]
     styles = load_styles()
@@ -306,7 +306,7 @@ def _share(rows: Mapping[str, Mapping[str, int]], parts: Sequence[str]) -> str:
 
 
 def _rate(row: Mapping[str, int], kind: str, part: str) -> str:
-    """Return the per cent of what was found, nothing where nothing was asked."""
+    """Return the percentage of questions that were answered; empty if there were none."""
     of = row.get(f"{kind}/{part}/of", 0)
     return f"{100 * row[f'{kind}/{part}/found'] / of:.0f}" if of else ""
 

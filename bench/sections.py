@@ -1,4 +1,4 @@
-"""The sections of the page by name: what measures each, and which results it writes."""
+"""The sections of the page by name: how each is measured, and which results it writes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.measure import Bench, Results
 
 
 class Section(NamedTuple):
-    """What measures, and the keys of the results that it fills."""
+    """A function that measures, and the keys of the results that it fills."""
 
     measure: Callable[[Bench], None]
     keys: tuple[str, ...]
@@ -40,7 +40,7 @@ SECTIONS: Mapping[str, Section] = {
 
 
 def run(bench: Bench, names: Sequence[str]) -> None:
-    """Measure sections again, over what the results hold of them."""
+    """Measure sections again, and replace their old results."""
     for name in names:
         section = SECTIONS[name]
         for key in section.keys:
@@ -51,5 +51,5 @@ def run(bench: Bench, names: Sequence[str]) -> None:
 
 
 def present(results: Results) -> set[str]:
-    """Return the sections of which the results hold everything."""
+    """Return the sections for which the results are complete."""
     return {name for name, section in SECTIONS.items() if set(section.keys) <= set(results)}

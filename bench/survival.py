@@ -1,8 +1,8 @@
 """Measures which planted facts are still there after three compactions of a growing session.
 
-A session is cut into three; each part is added to what the compaction before left, and the whole
-is compacted again. What counts is whether the planted text stands in the messages that would be
-sent: nobody asks a model. Sessions come from `tests/fidelity.py`.
+A session is cut into three parts. Each part is added to the result of the last compaction, and the
+whole is compacted again. A fact counts if the messages that would be sent contain its text; no
+model is asked. Sessions come from `tests/fidelity.py`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ PARTS: Final = 3
 BY_RULE: Final = "ullage, summary by rule"
 BY_MODEL: Final = "ullage, summary by a model"
 MODEL_S: Final = 1_800
-"""CPU seconds of a chain whose summaries a model writes; the wait is bounded with them."""
+"""CPU seconds of a chain whose summaries a model writes; they also bound the waiting time."""
 
 RECORDED: Final = venvs.ROOT / "bench" / "recorded" / "survival.json"
-"""What a run with a real model found (`--summarizer`): it takes too long to be run each time."""
+"""File with the results of a real model (`--summarizer`), which is too slow for every run."""
 
 
 def survival(bench: Bench) -> None:
@@ -49,7 +49,7 @@ def survival(bench: Bench) -> None:
 
 
 def _recorded(bench: Bench, referee: Worker) -> None:
-    """Ask a real model about small sessions, phrased as held back first; record what came of it."""
+    """Ask a real model about small sessions, held-back wordings first; record the results."""
     plan = bench.plan
     turned: list[Set] = ["held", "wild", "seen"]
     seeds = [(turned[n % len(turned)], n) for n in range(plan.model_sessions)]
@@ -62,7 +62,7 @@ def _recorded(bench: Bench, referee: Worker) -> None:
 
 
 class Session(NamedTuple):
-    """A session: the set that its phrasings are of, its file, and its tokens by the judge."""
+    """A session: the set of its wordings, its file, and its tokens by the judge."""
 
     of: Set
     made: Corpus
@@ -73,7 +73,7 @@ class Session(NamedTuple):
 def _sessions(
     bench: Bench, referee: Worker, seeds: Sequence[tuple[Set, int]], turns: int
 ) -> list[Session]:
-    """Return sessions of so many turns, written to files."""
+    """Return sessions with this many turns, written to files."""
     found: list[Session] = []
     for of, seed in seeds:
         made = corpus(seed, templates=of, turns=turns, each=6)
@@ -87,7 +87,7 @@ def _sessions(
 def _chained(
     bench: Bench, referee: Worker, name: str, sessions: Sequence[Session], limit_s: float
 ) -> dict[str, Any]:
-    """Return by share of the whole: what holds by set and kind, and what the judge says."""
+    """Return, by share of the whole, the facts kept by set and kind, and the judge's checks."""
     table: dict[str, Any] = {}
     for share in bench.plan.shares:
         kept: Counter[str] = Counter()
@@ -125,7 +125,7 @@ def _job(bench: Bench, name: str, session: Session, share: float) -> dict[str, A
 def answer_jobs(
     bench: Bench, name: str, jobs: Sequence[dict[str, Any]], limit_s: float
 ) -> Iterator[Answer]:
-    """Yield the answers to jobs, from one process; from a new one where a job was cut off."""
+    """Yield the answers to jobs from one process, with a new one after a failed job."""
     left = list(jobs)
     while left:
         with bench.worker(name) as worker:
@@ -136,7 +136,7 @@ def answer_jobs(
 
 
 def parts(made: Corpus) -> list[int]:
-    """Return where the parts of a session end: in front of requests, the last at the end."""
+    """Return where the parts of a session end: before requests, and the last at the end."""
     n = len(made.messages)
     asked = [i for i, m in enumerate(made.messages) if m["role"] == "user"]
     inner = [next(i for i in asked if i >= n * part // PARTS) for part in range(1, PARTS)]
@@ -144,12 +144,12 @@ def parts(made: Corpus) -> list[int]:
 
 
 def pinned(planted: Sequence[Planted]) -> list[int]:
-    """Return the positions of the messages that hold what has to stay."""
+    """Return the positions of the messages with facts that must stay."""
     return sorted({fact.position for fact in planted if fact.must == "present"})
 
 
 def holding(of: str, planted: Sequence[Planted], sent: str) -> Counter[str]:
-    """Count the facts that are as they must be in messages as JSON: `set/kind`, and how many of."""
+    """Count the facts in their required state in messages as JSON: `set/kind`, and the totals."""
     text = join_strings(sent)
     found: Counter[str] = Counter()
     for fact in planted:

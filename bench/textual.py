@@ -1,7 +1,7 @@
-"""Measures counters of plain text beside each other: throughput, short texts, one letter, appends.
+"""Compares counters of plain text: throughput, short texts, one letter, appends.
 
-A round asks one fresh process of each counter for all of that, the history first, so that its
-texts have not been seen before.
+In each round, one fresh process per counter does all of these. The history comes first, so its
+texts are new to the process.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bench.measure import Bench, slow
 from bench.transcript import Shape
 
 APPENDING: Final = ("ullage, counter alone", "ullage.count_text", "toktok-rs", "tiktoken")
-"""Who is asked to append: the rest recounts just as toktok-rs and tiktoken do."""
+"""The counters that are measured on appends; the others recount, like toktok-rs and tiktoken."""
 
 
 def texts(bench: Bench) -> None:
@@ -39,7 +39,7 @@ def appending(bench: Bench) -> None:
 def _asked(
     bench: Bench, table: str, jobs: Mapping[str, tuple[dict[str, Any], float]], names: Sequence[str]
 ) -> None:
-    """Ask a process of each counter for all jobs, round after round, and keep the readings."""
+    """Send all jobs to a process of each counter in every round, and keep the readings."""
     over: set[tuple[str, str]] = set()
     names = [name for name in names if bench.pythons[peers.home(name)] is not None]
     for name in bench.order(names, bench.plan.rounds):
@@ -52,4 +52,4 @@ def _asked(
                 if slow(answer):
                     over.add((name, op))
                 if "cut" in answer or "error" in answer:
-                    break  # this worker answers no more
+                    break  # this worker does not answer any more

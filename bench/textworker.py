@@ -1,6 +1,6 @@
-"""One counter of text in one process: `python -m bench.textworker NAME`, jobs as `bench.worker`'s.
+"""A text counter in its own process: `python -m bench.textworker NAME`, jobs as for `bench.worker`.
 
-It knows nothing of messages but where their texts are.
+Of messages it only knows where their texts are.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from bench.peers.texts import Counting
 from bench.worker import Answer, Job, answer_all, timed, versions
 
 SHORT = 10_000
-"""Texts of 20 characters; no two are the same."""
+"""Texts of 20 characters; all are different."""
 
 APPENDED = 20
-"""Characters that are appended at a time, as a model's stream brings them."""
+"""Characters per append, as in a model's stream."""
 
 APPENDS = 500
 APPENDS_S = 3
@@ -33,7 +33,7 @@ APPENDS_S = 3
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A counter, and what loading it took: CPU seconds and megabytes."""
+    """A counter, and the cost of loading it: CPU seconds and megabytes."""
 
     counter: Counting
     load_s: float
@@ -52,12 +52,12 @@ def load(name: str) -> Loaded:
 
 
 def loaded(peer: Loaded, job: Job) -> Answer:
-    """Tell what loading took."""
+    """Report the cost of loading."""
     return {"load_s": peer.load_s, "load_mb": peer.load_mb}
 
 
 def history(peer: Loaded, job: Job) -> Answer:
-    """Count every text of a transcript, one call each, none of them seen before."""
+    """Count every text of a transcript, one call each; all texts are new."""
     read = list(texts(json.loads(Path(job["transcript"]).read_text(encoding="utf-8"))))
     size = sum(len(text.encode()) for text in read)
     before = held_mb()
@@ -69,21 +69,21 @@ def history(peer: Loaded, job: Job) -> Answer:
 
 
 def short(peer: Loaded, job: Job) -> Answer:
-    """Count many short texts; seconds a call."""
+    """Count many short texts; seconds per call."""
     read = short_texts(SHORT)
     seconds, tokens = timed(lambda: sum(map(peer.counter.count, read)))
     return {"short_s": seconds / len(read), "tokens": tokens}
 
 
 def letter(peer: Loaded, job: Job) -> Answer:
-    """Count one letter many times over."""
+    """Count a letter many times over."""
     text = "a" * job["letters"]
     seconds, tokens = timed(lambda: peer.counter.count(text))
     return {"letter_s": seconds, "tokens": tokens}
 
 
 def append(peer: Loaded, job: Job) -> Answer:
-    """Append to a long text and tell the tokens of the whole each time; seconds an append."""
+    """Append to a long text and get the tokens of the whole each time; seconds per append."""
     rng = random.Random("appended")
     start = content.prose(rng, job["grown"])
     stream = content.prose(rng, APPENDED * APPENDS)

@@ -1,10 +1,10 @@
-"""A corpus of made-up agent sessions in the shape of a published one.
+"""A corpus of made-up agent sessions with the sizes of a published one.
 
 `python -m bench.traces FOLDER` writes it. TraceLab (2026) has 4,265 sessions of coding agents with
-357,161 calls of a model; half of the sessions have 25 calls or fewer, a tenth more than 176, a
-hundredth more than 1,438. The sessions drawn here have just as many calls, as files of Claude Code:
-with times, so that caches expire, and reports. What they say is made up (`bench.transcript`). It
-knows nothing of who reads it.
+357,161 calls of a model. Half of the sessions have 25 calls or fewer, a tenth more than 176, a
+hundredth more than 1,438. The sessions drawn here have the same number of calls. They are files of
+Claude Code with token reports, and with times, so that caches expire. Their text is made up
+(`bench.transcript`). The module does not depend on the reader.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from bench.transcript import AgentTalk
 
 SESSIONS, CALLS = 4_265, 357_161
 QUANTILES: Final = ((0.0, 1), (0.5, 25), (0.9, 176), (0.99, 1_438), (1.0, 1_900))
-"""Shares of the sessions, and the most calls of these: published, but for the last."""
+"""Shares of the sessions, and the most calls of each; all but the last are published."""
 
 MODEL: Final = "claude-sonnet-4-5"
 BESIDE: Final = 16_000
-"""Tokens of system text and tools beside the messages, as such programs send them."""
+"""Tokens of system prompt and tools in addition to the messages, as such programs send them."""
 
 STEP_S, PAUSE_S = 12.0, 420.0
-"""Seconds that a call takes in the median, and a person until the next request."""
+"""Median seconds of a call, and of a person's pause before the next request."""
 
 START: Final = datetime(2026, 3, 2, 8, tzinfo=UTC)
 
 
 def list_sizes(sessions: int = SESSIONS) -> list[int]:
-    """Return how many calls each session has, the smallest first; all have `CALLS` together.
+    """Return the number of calls of each session, smallest first; their sum is `CALLS`.
 
-    Between the published quantiles the logarithm grows by a power that makes the sum right. Fewer
-    sessions are an even sample of all.
+    The logarithm grows linearly between the quantiles, but from 90 % to 99 % by a power that gives
+    the right sum. Fewer sessions are an even sample of all.
     """
     low, high = 1.0, 12.0
     for _ in range(40):
@@ -62,13 +62,13 @@ def _draw_sizes(power: float) -> list[int]:
         share = (number + 0.5) / SESSIONS
         (at, least), (to, most) = next((a, b) for a, b in pairwise(QUANTILES) if share <= b[0])
         way = (share - at) / (to - at)
-        way = way**power if least == QUANTILES[2][1] else way  # the long tail is all below 99 %
+        way = way**power if least == QUANTILES[2][1] else way  # only 90 % to 99 % follows the power
         sizes.append(round(exp(log(least) + way * (log(most) - log(least)))))
     return sizes
 
 
 def write_corpus(folder: Path, sessions: int = SESSIONS) -> int:
-    """Write the sessions, a file each; return their bytes."""
+    """Write the sessions, one file each; return their size in bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     written = 0
     for number, size in enumerate(list_sizes(sessions)):
@@ -79,7 +79,7 @@ def write_corpus(folder: Path, sessions: int = SESSIONS) -> int:
 
 
 def write_session(seed: int, calls: int) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a session with so many calls."""
+    """Yield the lines of a session with this many calls."""
     rng = random.Random(f"trace {seed}")
     writer = _TraceWriter(rng, seed)
     talk = AgentTalk(random.Random(f"talk {seed}"))
@@ -93,7 +93,7 @@ def write_session(seed: int, calls: int) -> Iterator[dict[str, Any]]:
 
 
 class _TraceWriter:
-    """Makes lines, each hung on the one before, with a clock and reports."""
+    """Makes lines, each linked to the previous one, with times and token reports."""
 
     def __init__(self, rng: random.Random, seed: int) -> None:
         self._rng = rng
@@ -150,7 +150,7 @@ class _TraceWriter:
 
 
 def main() -> None:
-    """Write the corpus that the arguments ask for."""
+    """Write the corpus."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--sessions", type=int, default=SESSIONS)

@@ -1,9 +1,9 @@
 """Seeded transcripts of coding agents, as lists of OpenAI Chat messages.
 
-`write(shape)` gives exactly as many messages as asked for: a system message, the task, then steps
-of one to four parallel calls with a result each, and replies followed by a new request. Two of
-five assistant messages with calls have no content, as the API returns them. Results are
-log-normal in size with a heavy tail. It knows nothing of tokens.
+`write(shape)` gives exactly the requested number of messages: a system message, the task, then
+steps of one to four parallel calls with a result each, and replies followed by a new request. Two
+of five assistant messages with calls have no content, as the API returns them. The sizes of results
+are log-normal with a heavy tail. The module does not count tokens.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CALLS = (55, 26, 13, 6)
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a transcript is like. `single_user`: the task is its only user message."""
+    """Properties of a transcript. `single_user`: the task is its only user message."""
 
     messages: int
     end: Literal["user", "tool"] = "user"
@@ -57,7 +57,7 @@ class Shape:
 
 
 def write(shape: Shape) -> list[Message]:
-    """Return the transcript of a shape, the same for the same shape everywhere."""
+    """Return the transcript of a shape; the same shape always gives the same transcript."""
     if shape.messages < 6:
         raise ValueError(f"a transcript has at least 6 messages, not {shape.messages}")
     agent = AgentTalk(random.Random(f"{shape.name}"))
@@ -79,7 +79,7 @@ def write(shape: Shape) -> list[Message]:
 
 
 def turns(messages: list[Message]) -> Iterator[list[Message]]:
-    """Yield what is added before each call of the model: the opening, then one answer each."""
+    """Yield the messages before each call of the model: first the opening, then one answer each."""
     turn = messages[:2]
     for message in messages[2:]:
         if message["role"] == "assistant":

@@ -1,6 +1,6 @@
 """The peers' virtual environments: one each, from a hash-locked list, wheels only.
 
-Nothing of theirs is ever installed where ullage is developed.
+The peers are never installed in ullage's own environment.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CAREFULLY = ("--require-hashes", "--no-deps", "--only-binary=:all:")
 
 
 def ready(name: str) -> Path | None:
-    """Return the interpreter of a peer's environment, made if need be; None where it cannot be."""
+    """Return the interpreter of a peer's environment, made if necessary, or None on failure."""
     if name == OURS:
         return Path(sys.executable)
     home = ROOT / f".venv-bench-{name}"
@@ -43,7 +43,7 @@ def ready(name: str) -> Path | None:
 
 
 def environment(name: str) -> dict[str, str]:
-    """Return the environment of a worker: no network wanted, no credentials, our package seen."""
+    """Return a worker's environment: no network, no credentials, our package importable."""
     kept = {key: os.environ[key] for key in ("PATH", "HOME", "LANG", "TMPDIR") if key in os.environ}
     path = [str(ROOT)]
     if name == OURS:
@@ -59,10 +59,10 @@ def environment(name: str) -> dict[str, str]:
 
 
 def vocabulary() -> Path:
-    """Return the folder that holds tiktoken's vocabulary, unpacked once."""
+    """Return the folder with tiktoken's vocabulary, unpacked once."""
     folder = ROOT / f".venv-bench-{BASE}" / "vocabulary"
     if not folder.is_dir():
         python = ROOT / f".venv-bench-{BASE}" / "bin" / "python"
-        ours = {**os.environ, "PYTHONPATH": str(ROOT / "src")}  # for the names of the files alone
+        ours = {**os.environ, "PYTHONPATH": str(ROOT / "src")}  # only for the file names
         subprocess.run([python, "-m", "bench.vocabulary", folder], check=True, cwd=ROOT, env=ours)
     return folder

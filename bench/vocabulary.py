@@ -1,7 +1,7 @@
-"""Give tiktoken its vocabularies without a network: `python -m bench.vocabulary FOLDER`.
+"""Gives tiktoken its vocabularies without a network: `python -m bench.vocabulary FOLDER`.
 
-bpe-openai carries the files; tiktoken looks one up by the SHA-1 of the address that it would fetch
-it from, and checks the SHA-256 of what it finds.
+bpe-openai contains the files. tiktoken names a file by the SHA-1 of its download address, and
+checks the SHA-256 of the content.
 """
 
 from __future__ import annotations

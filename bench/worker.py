@@ -1,7 +1,7 @@
-"""One peer in one process: `python -m bench.worker NAME`, jobs as JSON lines in, answers out.
+"""A peer in its own process: `python -m bench.worker NAME`, jobs as JSON lines in, answers out.
 
-Times are CPU seconds of the whole process (`time.process_time`), so that other jobs on the
-machine, and waiting, do not count. It knows nothing of other peers or of rounds.
+Times are CPU seconds of the whole process (`time.process_time`), so waiting and other jobs on the
+machine do not count. It does not know other peers or rounds.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ MORE = 20
 """Messages that are added one by one after the first count."""
 
 MORE_S = 1
-"""CPU seconds after which no further one is timed."""
+"""CPU seconds after which no more of them are timed."""
 
 AGAIN_S = 5
-"""CPU seconds above which a trim is not asked for a second time."""
+"""CPU seconds of a trim above which it is not repeated."""
 
 RAISED = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-"""What a peer may raise as the result of one trim; anything else ends the worker."""
+"""Errors that a peer may raise as the result of one trim; any other ends the worker."""
 
 
 def count(peer: Peer, job: Job) -> Answer:
-    """Count all but the last messages, and again, as a user would, after each further one."""
+    """Count all but the last messages; then add them one by one and count again each time."""
     history = peer.read(load_messages(job["transcript"]))
     more = history[-MORE:]
     del history[-MORE:]
@@ -72,7 +72,7 @@ def held(peer: Peer, job: Job) -> Answer:
 
 
 def context(peer: Any, job: Job) -> Answer:
-    """Tell what fills the window; only ullage's peer can."""
+    """Return what fills the window; only ullage's peer can do this."""
     messages = load_messages(job["transcript"])
     context_s, _ = timed(lambda: peer.context(messages, job["window"]))
     again_s, _ = timed(lambda: peer.context(messages, job["window"]))
@@ -80,7 +80,7 @@ def context(peer: Any, job: Job) -> Answer:
 
 
 def session(peer: Any, job: Job) -> Answer:
-    """Load a session from its file and tell what fills its window; only ullage's peer can."""
+    """Load a session from its file and view its window; only ullage's peer can do this."""
     load_s, loaded = timed(lambda: peer.session(job["session"]))
     contents_s, _ = timed(lambda: peer.contents(loaded, job["window"]))
     return {"load_s": load_s, "contents_s": contents_s, "messages": len(loaded.messages)}
@@ -95,7 +95,7 @@ def trim(peer: Peer, job: Job) -> Answer:
 
 
 def after(peer: Peer, job: Job) -> Answer:
-    """Count once, then trim, and trim again: the second time a library may know more."""
+    """Count once, then trim twice: the second time a library may know more."""
     history = peer.read(load_messages(job["transcript"]))
     peer.count(history)
     trim_s, kept = timed(lambda: peer.trim(history, job["budget"]))
@@ -126,7 +126,7 @@ def _chained(peer: Peer, history: History, job: Job) -> History:
 
 
 def cover(peer: Any, job: Job) -> Answer:
-    """Compact with a summariser that keeps what it is asked; only ullage's peer can."""
+    """Compact with a summarizer that records its requests; only ullage's peer can do this."""
     history = load_messages(job["transcript"])
     kept, asked = peer.covered(history, job["budget"], job["window"])
     _save(job["out"], {"kept": kept, "asked": asked})
@@ -134,7 +134,7 @@ def cover(peer: Any, job: Job) -> Answer:
 
 
 def covered(peer: Any, job: Job) -> Answer:
-    """Judge what a summariser was asked."""
+    """Judge the requests to a summarizer."""
     found = json.loads(Path(job["out"]).read_text(encoding="utf-8"))
     before = load_messages(job["transcript"])
     answer: Answer = peer.judge.covered(before, found["kept"], found["asked"], job["window"])
@@ -154,7 +154,7 @@ def loop(peer: Peer, job: Job) -> Answer:
 
 
 def manage(peer: Peer, job: Job) -> Answer:
-    """Add turn after turn and make a request that fits; tell how many extend the one before."""
+    """Add turn after turn and make a request that fits; count requests that extend the last one."""
     history: History = []
     sent: list[History] = [[]]
     kept = 0
@@ -176,7 +176,7 @@ def manage(peer: Peer, job: Job) -> Answer:
 
 
 def sweep(peer: Peer, job: Job) -> Answer:
-    """Trim to every budget; a result that raised is its error's name."""
+    """Trim to every budget; the result of a failed trim is the name of its error."""
     results: dict[str, Any] = {}
     for budget in job["budgets"]:
         history = peer.read(load_messages(job["transcript"]))
@@ -189,7 +189,7 @@ def sweep(peer: Peer, job: Job) -> Answer:
 
 
 def kinds(peer: Peer, job: Job) -> Answer:
-    """Count a message of each kind of text, without what surrounds the text."""
+    """Count one user message of each kind of text."""
     return {kind: peer.count(peer.read(messages)) for kind, messages in samples().items()}
 
 
@@ -236,7 +236,7 @@ def samples() -> dict[str, list[Message]]:
 
 
 def timed(call: Callable[[], Any]) -> tuple[float, Any]:
-    """Return the CPU seconds of a call and its result; collects garbage before."""
+    """Return the CPU seconds of a call and its result; collects garbage first."""
     gc.collect()
     start = time.process_time()
     result = call()
@@ -275,14 +275,14 @@ def _save(path: str, value: Any) -> None:
 
 
 def main(name: str) -> None:
-    """Answer jobs until there are none; what a job raises ends the process."""
+    """Answer jobs until the input ends; an error in a job ends the process."""
     answer_all(JOBS, lambda: peers.load(name))
 
 
 def answer_all(jobs: Mapping[str, Callable[[Any, Job], Answer]], load: Callable[[], Any]) -> None:
-    """Answer the jobs on standard input, one JSON a line."""
+    """Answer the jobs on standard input, one JSON object per line."""
     out = sys.stdout
-    sys.stdout = sys.stderr  # libraries that print shall not break the protocol
+    sys.stdout = sys.stderr  # the prints of libraries must not break the protocol
     peer = load()
     for line in sys.stdin:
         job = json.loads(line)

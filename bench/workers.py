@@ -1,6 +1,6 @@
-"""Processes that measure: each holds one peer, is asked for jobs, and is cut off at a bound.
+"""Processes that measure: each holds one peer, answers jobs, and is stopped at a time limit.
 
-It knows nothing of plans or rounds, and not what a job is.
+The module does not depend on plans, rounds, or the kind of job.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Answer = dict[str, Any]
 
 START_S: Final = 120
 PATIENCE: Final = 5
-"""Times `limit_s` on the wall clock after which a job that sleeps or starves is cut off, too."""
+"""Multiple of `limit_s` in wall-clock time at which a sleeping or starved job is cut off."""
 
 
 class Worker:
-    """A peer in a process of its own; `module` is the one that answers."""
+    """A peer in its own process; `module` is the program that answers."""
 
     def __init__(self, name: str, python: Path, errors: Path, module: str = "bench.worker") -> None:
         home = peers.home(name)
@@ -58,9 +58,9 @@ class Worker:
         return self.ask({"op": "versions", "libraries": self._libraries}, START_S)
 
     def ask(self, job: dict[str, Any], limit_s: float) -> Answer:
-        """Send a job and return its answer: `{"cut": limit_s}` where it took more CPU seconds.
+        """Send a job and return its answer, or `{"cut": limit_s}` if it took more CPU seconds.
 
-        Where the worker died, that is `{"error": ...}`. Either way it answers no more.
+        If the worker died, the answer is `{"error": ...}`. In both cases it answers no more jobs.
         """
         pipe_in, pipe_out = self._process.stdin, self._process.stdout
         assert pipe_in is not None
@@ -81,7 +81,7 @@ class Worker:
 
 
 def cpu_s(process: int) -> float:
-    """Return the CPU seconds a process has used; 0 where the system does not tell."""
+    """Return the CPU seconds a process has used, or 0 if the system does not tell."""
     stat = Path(f"/proc/{process}/stat")
     if not stat.exists():
         return 0.0
