@@ -128,7 +128,7 @@ def _session(log: _Log, path: str, dialect: str | None, unread: dict[str, int]) 
 
 
 class _Log:
-    """Requests in order, joined to one conversation if each continues the one before."""
+    """Requests in order, joined to one conversation if each continues the previous one."""
 
     def __init__(self) -> None:
         self.messages: list[Any] = []

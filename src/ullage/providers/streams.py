@@ -1,6 +1,6 @@
 """Models that are objects of the caller: their protocol, checked once.
 
-It calls none of them.
+It calls no model.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ def _is_collection(path: Path) -> bool:
 def _are_conversations(lines: Iterable[bytes]) -> bool:
     """Tell whether lines are independent conversations.
 
-    Requests of one conversation begin alike, because each continues the one before.
+    Requests of one conversation begin alike, because each continues the previous one.
     """
     heads = [_read_messages(line) for line in islice(lines, 2)]
     if len(heads) < 2:

@@ -32,7 +32,7 @@ class ReplayTotals:
     `calls_again` counts repeated calls whose earlier result was gone. `faults` counts messages with
     a lost term that was needed: each requires another call; `fault_tokens` is the tokens that these
     bring, and `fault_nanodollars` their cost. `left_out` counts messages that compactions removed
-    or changed. `hasty` counts compactions within two answers of the one before. `own_ms` is
+    or changed. `hasty` counts compactions within two answers of the previous one. `own_ms` is
     ullage's own CPU time, in milliseconds.
     """
 

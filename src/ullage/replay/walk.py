@@ -1,6 +1,6 @@
 """Runs one session through the real guard under one policy, turn by turn, without a model.
 
-Between two compactions a request is the one before, followed by the new messages. If that is
+Between two compactions a request is the previous one, followed by new messages. If that is
 certain (nothing is repaired, no media, the count is below every threshold of the policy), such
 turns are computed and not prepared. `thorough` prepares each turn, with the same totals.
 """

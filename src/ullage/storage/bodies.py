@@ -34,7 +34,7 @@ def seal(data: Mapping[str, Any]) -> bytes:
 def read(make: Callable[[Mapping[str, Any]], Record], body: bytes, where: str, way: str) -> Record:
     """Return the record in a body; raise DamagedRecord if the hash does not match.
 
-    The error names `where` the record is, and the `way` to mend it. A record without a hash is
+    The error names `where` the record is, and the `way` to repair it. A record without a hash is
     accepted: older versions wrote none.
     """
     try:

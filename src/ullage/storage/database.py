@@ -108,7 +108,7 @@ MIGRATIONS: Final[Sequence[str]] = (
     END;
     """,
 )
-"""The step to each schema version from the one before; `turn` is the order of use."""
+"""The step to each schema version from the previous one; `turn` is the order of use."""
 
 _FIRST: Final = re.compile(r"CREATE TABLE (\w+)")
 """The table that tells one kind of our files from another."""

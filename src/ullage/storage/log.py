@@ -121,7 +121,7 @@ class EventLog(Protocol):
         ...
 
     def read(self, session: str, after: int = 0, upto: int | None = None) -> list[Event]:
-        """Return the events with `after` < seq <= `upto`, each checked against the one before.
+        """Return the events with `after` < seq <= `upto`, each checked against the previous one.
 
         Raises CorruptLog, which names the event, if one is missing or damaged.
         """

@@ -69,7 +69,7 @@ class MemoryLog(Unpicklable):
             return self._begin_session(head, [(0, event) for event in events])
 
     def read(self, session: str, after: int = 0, upto: int | None = None) -> list[Event]:
-        """Return the events with `after` < seq <= `upto`, each checked against the one before."""
+        """Return the events with `after` < seq <= `upto`, each checked against the previous one."""
         with self._lock:
             head = self._head(session)
             until = head.seq if upto is None else max(upto, 0)

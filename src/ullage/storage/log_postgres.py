@@ -232,7 +232,7 @@ class PostgresLog(Unpicklable):
         return self._begin_session(head, events)
 
     def read(self, session: str, after: int = 0, upto: int | None = None) -> list[Event]:
-        """Return the events with `after` < seq <= `upto`, each checked against the one before."""
+        """Return the events with `after` < seq <= `upto`, each checked against the previous one."""
         head = self.head(session)
         until = END if upto is None else upto
         rows = self._read_rows(session, after, until)

@@ -46,9 +46,9 @@ class Pieces:
         return min(self.after + self._count, self.end)
 
     def take(self, events: Sequence[Event]) -> None:
-        """Note a piece that was read; raises StoreError if it does not follow the piece before.
+        """Note a piece that was read; raises StoreError if it does not follow the last one.
 
-        That happens if the session was rewritten meanwhile, such as by a purge.
+        A rewrite of the session in the meantime causes this, such as a purge.
         """
         if not events:
             self.end = self.after

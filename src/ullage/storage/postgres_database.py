@@ -175,7 +175,7 @@ MIGRATIONS: Final[Sequence[LiteralString]] = (
     INSERT INTO ullage.layout VALUES ('', 'infinity');
     """,
 )
-"""The step to each schema version from the one before; `turn` is the order of use."""
+"""The step to each schema version from the previous one; `turn` is the order of use."""
 
 DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
     {

@@ -163,7 +163,7 @@ def refuse_binary(head: bytes, path: str, size: int) -> None:
 def _lines(
     file: BinaryIO, first: int, limit: int, room: int
 ) -> tuple[list[bytes], int, int | None]:
-    """Return lines from `first` on while there is room, the bytes cut off, and the line count.
+    """Return lines from `first` while there is room, the bytes cut off, and the line count.
 
     The count is None if the file is longer than the scanned part.
     """
