@@ -60,7 +60,7 @@ def latest(source: str, environ: Mapping[str, str]) -> Path:
 
 
 def find(source: str, session_id: str, environ: Mapping[str, str]) -> Path:
-    """Return the one session whose id begins so; else raises ConfigurationError."""
+    """Return the one session whose id starts with `session_id`, or raise ConfigurationError."""
     found = {path: identify(path) for path in sessions(source, environ)}
     matching = [path for path, name in found.items() if session_id and name.startswith(session_id)]
     exact = [path for path in matching if found[path] == session_id]

@@ -69,8 +69,8 @@ class ModelTurn:
     """One model call; its window held `session.messages[start:stop]`, without the answer.
 
     `number` counts from 1. `tokens` is the reported size of that prompt (None: unknown). `at` is
-    the time as written in the file. `compacted` means that a compaction happened since the turn
-    before. `call` is its position among the session's own calls, or None if another session paid
+    the time as written in the file. `compacted` means that a compaction happened since the last
+    turn. `call` is its position among the session's own calls, or None if another session paid
     for it.
     """
 

@@ -144,7 +144,7 @@ def _ends_as_file(term: str) -> bool:
 
 
 def _list_said(messages: Sequence[Message], start: int, stop: int) -> Iterator[int]:
-    """Yield the messages before a call, without the answer to the call before."""
+    """Yield the messages before a call, without the answer to the previous call."""
     return (place for place in range(start, stop) if messages[place].role != "assistant")
 
 

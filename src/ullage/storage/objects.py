@@ -155,7 +155,7 @@ class ObjectPlace:
             yield
 
     def _sync(self, name: str) -> None:
-        """Have a file on disk before a row names it; a cloud has it when it answers."""
+        """Sync a file to disk before a row names it; a cloud stores it before it answers."""
         if self._folder is None:
             return
         path = self._folder / name

@@ -119,7 +119,7 @@ class Engine:
     `pack_names` returns names as the parameter `wanted` of `statements.first`. `lock` takes the
     writer's lock of the scope with this number until the transaction ends. `touch_noted` writes ids
     and their times of use (seconds since the epoch) as older than the rows written inside it.
-    `forgiven` are errors at `close` that only lose the order of use. `advice` says how to mend a
+    `forgiven` are errors at `close` that only lose the order of use. `advice` says how to repair a
     damaged record.
     """
 

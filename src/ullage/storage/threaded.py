@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 MOST: Final = 8
-"""Threads for stores that bring none: so many calls may hang before the next one waits."""
+"""Threads for stores without their own; this many calls may hang before the next one waits."""
 
 
 @dataclass(frozen=True, slots=True)

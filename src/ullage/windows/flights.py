@@ -117,7 +117,7 @@ class Flights(Generic[Value]):
             self._landed.pop(key, None)
 
     def expire(self, begins: str, wants: Callable[[Value], bool]) -> None:
-        """Expire the answers whose keys begin so and that `wants` accepts; they stay until then."""
+        """Expire the answers whose keys start with `begins` and that `wants` accepts."""
         with self._lock:
             for key, held in self._landed.items():
                 if isinstance(key, str) and key.startswith(begins) and wants(held.value):
