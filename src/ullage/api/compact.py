@@ -1,6 +1,7 @@
-"""Compaction of a plain list: the sync and the async driver of `core.compaction`, and its result.
+"""Compaction of a plain list: the sync and async drivers of `core.compaction`, and the result.
 
-Re-exported as `ullage.compact`, `ullage.acompact` and `ullage.Compaction`. It decides nothing.
+Re-exported as `ullage.compact`, `ullage.acompact` and `ullage.Compaction`. This module decides
+nothing; `core.compaction` does.
 """
 
 from __future__ import annotations
@@ -40,17 +41,17 @@ if TYPE_CHECKING:
 
 Element = TypeVar("Element")
 Mapped = TypeVar("Mapped", bound=Mapping[str, Any])
-"""Messages that are mappings, TypedDicts among them: what compaction writes is of their form."""
+"""Messages that are mappings, such as TypedDicts; compaction writes new messages in this form."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compaction(Generic[Element]):
     """The result of a compaction; `messages` is the list to send.
 
-    The caller's own objects stand where nothing was edited. `repairs` were made before anything
-    else; `history` is what was compacted then, `policy` names what it was done by. `obstacle`
-    says what keeps the target from being reached, with sizes, None where it was reached. `faults`
-    are what the summarizer failed with.
+    Messages that no edit touched are the caller's own objects. `repairs` were made first; `history`
+    is the repaired transcript that was compacted, and `policy` names the policy used. If the target
+    was not reached, `obstacle` says why, with sizes; otherwise it is None. `faults` lists the
+    summarizer's failures.
     """
 
     messages: list[Element]
@@ -64,7 +65,7 @@ class Compaction(Generic[Element]):
 
     @property
     def checkpoint(self) -> Checkpoint | None:
-        """The record of the compaction, None where nothing was edited."""
+        """The record of the compaction, or None if nothing was edited."""
         if not self.changed:
             return None
         script, by = self.outcome.script, self.policy
@@ -74,63 +75,65 @@ class Compaction(Generic[Element]):
 
     @property
     def changed(self) -> bool:
-        """Whether the compaction edited anything."""
+        """Tell whether the compaction edited anything."""
         return self.outcome.changed
 
     @property
     def reached(self) -> bool:
-        """Whether the upper edge of the result is at or under the target."""
+        """Tell whether the upper edge of the result is at or under the target."""
         return self.outcome.reached
 
     @property
     def reason(self) -> str | None:
-        """Why nothing was changed, or why the target was missed."""
+        """The reason why nothing was changed, or why the target was missed."""
         return self.outcome.reason
 
     @property
     def before(self) -> Count:
-        """The size as it was."""
+        """The size before compaction."""
         return self.outcome.before
 
     @property
     def after(self) -> Count:
-        """The size of the result."""
+        """The size after compaction."""
         return self.outcome.after
 
     @property
     def strategy(self) -> str:
-        """The strategies that took part, in order, joined by `+`."""
+        """The names of the strategies used, in order, joined by `+`."""
         return self.outcome.strategy
 
     @property
     def fallback_reason(self) -> str | None:
-        """Why the summary was written by rule, None where it was not."""
+        """The reason why rules wrote the summary instead of a model, or None."""
         return self.outcome.fallback_reason
 
     @property
     def flaws(self) -> tuple[str, ...]:
-        """What was wrong with strategies of your own that took no part, and with the summarizer."""
+        """Errors of the summarizer, and of your own strategies that were skipped for an error."""
         told = (f"the summarizer failed: {fault}" for fault in self.faults)
         return (*self.outcome.flaws, *told, *explain_written(self.outcome.written))
 
     @property
     def violations(self) -> tuple[laws.Violation, ...]:
-        """The laws that the planned result would have broken; then nothing was changed."""
+        """The laws that the planned result would have broken; if there are any, nothing was
+        changed.
+        """
         return self.outcome.violations
 
     @property
     def summary(self) -> str:
-        """The text that replaces what was left out, "" without one."""
+        """The text that replaces the messages left out; empty if no summary was written."""
         return self.outcome.block
 
     @property
     def seen(self) -> float | None:
-        """The share of what was left out that a summarizer was shown, None where none was asked."""
+        """The share of the left-out text that a summarizer was shown, or None without a summarizer."""
         return self.outcome.written.seen if self.outcome.written is not None else None
 
     @property
     def edits(self) -> tuple[Any, ...]:
-        """The edits that were made (or, in a dry run, would be)."""
+        """The edits that were made or, in a dry run, would be made."""
         return self.outcome.script.edits()
 
     def __repr__(self) -> str:
@@ -165,17 +168,19 @@ def compact(
     messages: Sequence[Element], **options: Unpack[CompactOptions]
 ) -> Compaction[Element | dict[str, Any]]: ...
 def compact(messages: Sequence[Any], **options: Unpack[CompactOptions]) -> Compaction[Any]:
-    """Return the messages made smaller: lawful, pins kept, at or under the target if it can be.
+    """Compact the messages to the target size, if possible.
 
-    Give `target_tokens`, or `target_ratio`, a share of the window, with a `window` or a `model`
-    of known window. Other options: `policy`, `summarizer` ("same" asks `model` at `base_url`
-    with `api_key`), `pins` (positions), `tools`, `system`, `model`, `dialect` (found out from
-    the shape where it is not given), `dry_run`, `runtime`, `report`, which is told how many
-    requests for a summary are answered, and `store`: what is left out is kept there, and
-    placeholders name it (see `ullage.recall`). What the summarizer failed with is in `faults`.
-    Raises CompactionError for a missing or senseless target; ConfigurationError for a pin that
-    is no position; ContextWindowUnknown for a ratio of an unknown window; MalformedHistoryError
-    for what is no list of messages.
+    The result is a valid history, and pinned messages stay. Give `target_tokens`, or give
+    `target_ratio` (a share of the window) with a `window` or a `model` whose window is known. Other
+    options: `policy`; `summarizer` ("same" asks `model` at `base_url` with `api_key`); `pins`
+    (positions of messages); `tools`; `system`; `model`; `dialect` (by default detected from the
+    messages); `dry_run`; `runtime`; `report`, a callable that gets the number of answered summary
+    requests; and `store`, which keeps what is left out, so that placeholders can refer to it (see
+    `ullage.recall`). Failures of the summarizer are listed in `faults`.
+
+    Raises CompactionError for a missing or invalid target; ConfigurationError for an invalid pin;
+    ContextWindowUnknown for a ratio of an unknown window; MalformedHistoryError if `messages` is
+    not a list of messages.
     """
     job = _Job(messages, **options)
     asking = job.start(window_of(job.summarizer))
@@ -196,9 +201,9 @@ async def acompact(
     messages: Sequence[Element], **options: Unpack[CompactOptions]
 ) -> Compaction[Element | dict[str, Any]]: ...
 async def acompact(messages: Sequence[Any], **options: Unpack[CompactOptions]) -> Compaction[Any]:
-    """Do as `compact`, with a summarizer that may be async, and without blocking the event loop.
+    """Do as `compact`, with a sync or async summarizer, and without blocking the event loop.
 
-    Long messages are read and planned in a thread.
+    Long message lists are read and planned in a thread.
     """
     job: _Job[Any] = await run_beside(messages, lambda: _Job(messages, **options))
     window, found = await awindow_of(job.summarizer), None
@@ -213,7 +218,7 @@ async def acompact(messages: Sequence[Any], **options: Unpack[CompactOptions]) -
 def _advance(
     asking: Asking, found: Sequence[Answer | None] | None
 ) -> tuple[SummaryRequest, ...] | Outcome:
-    """Return the next requests for a summary, or the end: a thread cannot raise StopIteration."""
+    """Return the next requests or the outcome, because a thread cannot raise StopIteration."""
     try:
         return next(asking) if found is None else asking.send(found)
     except StopIteration as done:
@@ -242,7 +247,7 @@ class _Options:
 
 
 class CompactOptions(TypedDict, total=False):
-    """What `compact` takes beside the messages; every key may be left out."""
+    """The options of `compact`; every key may be left out."""
 
     target_tokens: int | None
     target_ratio: float | None
@@ -291,21 +296,21 @@ class _Job(Generic[Element]):
         self.transcript = self.codec.read(mended.messages) if mended.repairs else arrived
 
     def _find_summarizer(self) -> Summarize | None:
-        """Return who writes the summary: of the conversation's own model, in its dialect."""
+        """Return the summarizer; "same" becomes the conversation's own model, in its dialect."""
         asked = self.options
         question = Question(asked.model, asked.base_url, asked.api_key)
         found = find_summarizer(self.runtime, asked.summarizer, question)
         return found.speak(self.dialect) if isinstance(found, SameModel) else found
 
     def _policy(self) -> Policy:
-        """Return the policy that is given, else that of the settings where it compacts at all."""
+        """Return the given policy, else that of the settings if it compacts, else the ladder."""
         if self.options.policy is not None:
             return Policy.read(self.options.policy)
         found = Policy.read(self.runtime.settings.policy)
         return found if found.rungs else Policy.ladder()
 
     def start(self, window: int | None) -> Asking:
-        """Begin; `window` are the tokens that a request to the summarizer may take."""
+        """Begin the compaction; `window` is the limit of one summarizer request in tokens."""
         codec, options, mended, transcript = self.codec, self.options, self.mended, self.transcript
         meter: Meter = self.runtime.meter(Question(options.model), self.dialect)
         system = system_text(options.system)
@@ -331,7 +336,7 @@ class _Job(Generic[Element]):
         return compacting(transcript, measured, meter, codec, order)
 
     def _obstacle(self, outcome: Outcome) -> str | None:
-        """Say what keeps the target from being reached, None where it was."""
+        """Explain why the target was not reached; None if it was."""
         if outcome.reason not in ("cannot_reach_target", "cannot_compact"):
             return None
         transcript, sizes = self.transcript, outcome.before.by_message
@@ -361,7 +366,7 @@ class _Job(Generic[Element]):
         )
 
     def _target(self) -> tuple[int, int]:
-        """Return the target and the bound that tails are shares of, in tokens."""
+        """Return the target, and the bound that tail shares refer to, both in tokens."""
         options = self.options
         tokens, ratio, known = (
             options.target_tokens,
@@ -386,12 +391,12 @@ class _Job(Generic[Element]):
 
     @property
     def writer(self) -> Summarize:
-        """Who is asked; there is one where anything is asked."""
+        """The summarizer; there is one whenever a request is made."""
         assert self.summarizer is not None  # noqa: S101 - the order says that there is one
         return self.summarizer
 
     def read(self, found: Sequence[Answer | Exception]) -> list[Answer | None]:
-        """Keep what the summarizer failed with, and return the answers, None for each failure."""
+        """Record the summarizer's failures, and return the answers, with None for each failure."""
         self.faults += [answer for answer in found if isinstance(answer, Exception)]
         return [answer if isinstance(answer, Answer) else None for answer in found]
 

@@ -1,7 +1,7 @@
-"""What fills a window, for library users and the terminal: `ullage.context`.
+"""A report of what fills a window, for library users and the terminal: `ullage.context`.
 
-It reads, resolves and prices what `core.tokens.composition` puts together. It decides and draws
-nothing.
+This module reads the messages, resolves the window and computes prices. `core.tokens.composition`
+puts the report together. This module decides and draws nothing.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What fills the window of a conversation: rows that add up, in tokens.
+    """The parts that fill the window of a conversation: rows that add up, in tokens.
 
-    `report` has the numbers; `to_dict` is the published form (`ullage.context/1`). `assumed` says
-    why a window had to be assumed, and how to correct it; "" where it is known. `spent`
-    has an output that was counted where it is more than `reported_output`, its tokens as reported.
+    `report` holds the numbers; `to_dict` returns the published form (`ullage.context/1`). If the
+    window had to be assumed, `assumed` says why and how to correct it; otherwise it is empty. If
+    the counted output is larger than the reported output, `spent` holds the counted one; the
+    reported tokens are in `reported_output`.
     """
 
     report: Report
@@ -62,7 +63,7 @@ class Contents:
         return table(f"what fills the window of {self.model or 'this model'}", rows)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON; its schema is `ullage/cli/context.schema.json`."""
+        """Return plain data for JSON; the schema is `ullage/cli/context.schema.json`."""
         report, found = self.report, self.report.assessment
         used, free = report.used, report.free
         return {
@@ -170,12 +171,12 @@ def context(
     top: int = 10,
     **request: Unpack[RequestOptions],
 ) -> Contents:
-    """Return what fills the window with these messages, by part.
+    """Return how these messages fill the window, by part.
 
-    `usage` is the provider's report of the call that sent exactly these messages: then it is the
-    total, and what the rows do not explain is shown as unattributed. `window` is the operator's
-    word; without it the window of `model` is resolved. Raises MalformedHistoryError, and
-    ConfigurationError for a report that cannot be read or an invalid number.
+    `usage` is the provider's report of the call that sent exactly these messages. If given, it is
+    the total, and the difference to the rows is shown as unattributed. `window` overrides the
+    window of `model`, which is otherwise resolved. Raises MalformedHistoryError for invalid
+    messages, and ConfigurationError for an unreadable usage report or an invalid number.
     """
     shared, question, body = parse_options(messages, request)
     if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 1):
@@ -225,11 +226,11 @@ def of_session(
     top: int = 10,
     runtime: Runtime | None = None,
 ) -> Contents:
-    """Return what fills the window of a session that was read from a file.
+    """Return how a session that was read from a file fills its window.
 
-    The window is the caller's word, the file's, or (for a plain request, or where the caller
-    names a model) the resolved one. For a program's session whose file names none, that of its
-    model at the program's own provider is assumed, as far as no reported prompt was larger.
+    The window is the caller's, or the file's. For a plain request, or if the caller names a model,
+    the window of the model is resolved. If a program's session file names no window, the window of
+    its model at the program's own provider is assumed, unless a reported prompt was larger.
     """
     shared = runtime or default()
     named = model or session.model
@@ -279,7 +280,7 @@ def of_session(
 
 
 def _resolve_written_window(tokens: int, model: str | None) -> Window:
-    """Return the window that a session's file names."""
+    """Return the window that a session file names."""
     claim = Claim("allocated", tokens, "probe", "the program that wrote the file")
     return resolve([claim], model=model)
 
@@ -289,7 +290,7 @@ def _warnings(session: ImportedSession, known: Window) -> list[str]:
 
 
 def _warn_of_unread(unread: Mapping[str, int]) -> list[str]:
-    """Name what of a file was not understood, the most frequent first."""
+    """Name the kinds of lines in a file that were not understood, the most frequent first."""
     if not unread:
         return []
     named = sorted(unread.items(), key=lambda item: -item[1])
@@ -311,9 +312,10 @@ def _source(session: ImportedSession) -> dict[str, Any]:
 
 
 def _assume_window(session: ImportedSession, shared: Runtime) -> tuple[Window, str]:
-    """Return the window of a model at its program's own providers, and why it is assumed.
+    """Return the assumed window of a model at its program's own providers, and the reason.
 
-    A window that a reported prompt refutes gives way to the next larger one that anybody names.
+    If a reported prompt was larger than that window, use the next larger window that any source
+    names.
     """
     model, windows = strip_window_mark(session.model), shared.windows
     if model is None:
@@ -338,7 +340,7 @@ def _assume_window(session: ImportedSession, shared: Runtime) -> tuple[Window, s
 
 
 UNREAD_SHOWN: Final = 5
-"""Kinds of lines that were not understood and are named; of the others the number is told."""
+"""Number of unknown kinds of lines that are named; the others are only counted."""
 
 _SAY: Final = "--window N says how large it is"
 
@@ -348,7 +350,7 @@ def _wide(model: str | None) -> Window:
 
 
 def _largest(session: ImportedSession) -> int:
-    """Return the largest prompt that was reported of the session's model, 0 for none."""
+    """Return the largest reported prompt of the session's model, or 0."""
     told = [
         t.tokens
         for t in session.turns
@@ -361,7 +363,7 @@ def _largest(session: ImportedSession) -> int:
 def _spans(
     session: ImportedSession, paid: Sequence[tuple[PaidCall, Usage | None]]
 ) -> tuple[Span, ...]:
-    """Return the calls as spans; `paid` has each with its usage as it was settled."""
+    """Return the calls as spans; `paid` pairs each call with its settled usage."""
     return tuple(_span(turn, paid) for turn in session.turns)
 
 
@@ -387,7 +389,7 @@ def _span(turn: ModelTurn, paid: Sequence[tuple[PaidCall, Usage | None]]) -> Spa
 def _settle_calls(
     session: ImportedSession, shared: Runtime, meter: Meter
 ) -> list[tuple[PaidCall, Usage | None]]:
-    """Return the session's calls, each with what it used: the larger of reported and counted."""
+    """Return each call of the session with its usage: reported or counted, whichever is larger."""
     answers = []
     for call in session.calls:
         read = shared.read(Measurable(list(call.answer), dialect=session.dialect))
@@ -398,7 +400,7 @@ def _settle_calls(
 def _sum_spent(
     session: ImportedSession, paid: Sequence[tuple[PaidCall, Usage | None]]
 ) -> Usage | None:
-    """Return what was reported of all calls, and what was counted beyond."""
+    """Return the reported usage of all calls, plus the output that was counted beyond it."""
     spent = session.spent
     if spent is None:
         return None
@@ -411,7 +413,7 @@ def _sum_spent(
 
 
 def calibrate_meter(meter: Meter, subject: Subject) -> Meter:
-    """Return a meter that what was reported along the session has taught the model's ratio."""
+    """Return a meter whose ratio was learned from the sizes reported during the session."""
     if meter.basis == "exact":
         return meter
     told = [span for span in subject.spans if span.tokens is not None]
@@ -431,20 +433,20 @@ def calibrate_meter(meter: Meter, subject: Subject) -> Meter:
 
 
 ENOUGH_TOLD: Final = 2
-"""Reports of a session from which on the ratio of its model is told from what stands outside."""
+"""Number of reports in a session that are needed to calibrate the ratio of its model."""
 
 
 def strip_window_mark(model: str | None) -> str | None:
-    """Return the id under which a model is served: Claude Code marks a wide window behind it."""
+    """Return the model id without the suffix `[1m]`, which Claude Code adds for a wide window."""
     return strip_mark(model)
 
 
 def _dollars(
     session: ImportedSession, shared: Runtime, paid: Sequence[tuple[PaidCall, Usage | None]]
 ) -> float | None:
-    """Return what the session's own calls cost, None where a price or a report is missing.
+    """Return the cost of the session's own calls, or None if a price or a report is missing.
 
-    What the program itself said of it is taken as it is.
+    A cost that the program itself reported is used as it is.
     """
     if session.dollars is not None:
         return session.dollars
@@ -461,7 +463,7 @@ def _dollars(
 
 
 def _prices(model: str | None, session: ImportedSession, shared: Runtime) -> tuple[Price, ...]:
-    """Return the prices of a model at the first of the session's providers that has one."""
+    """Return the prices of a model at the first of the session's providers that has prices."""
     windows = shared.windows
     if session.providers is None:
         return windows.prices(Question(model))
@@ -471,7 +473,7 @@ def _prices(model: str | None, session: ImportedSession, shared: Runtime) -> tup
 
 
 def compaction_point(window: Window, policy: Policy | str = "ladder") -> int | None:
-    """Return the tokens at which a guard of this policy compacts, None without a window."""
+    """Return the tokens at which a guard with this policy compacts; None if there is no such point."""
     rungs = Policy.read(policy).rungs
     if window.input_tokens is None or not rungs:
         return None

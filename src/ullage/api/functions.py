@@ -1,6 +1,6 @@
-"""The plain functions, for those who want one piece: count, window, assess, compact, validate.
+"""The plain functions: count, window, assess, validate, repair, cost and others.
 
-Each composes the rooms below over a `Runtime`, by default the process's own. Re-exported as
+Each combines the rooms below with a `Runtime`, by default that of the process. Re-exported as
 `ullage.*`.
 """
 
@@ -45,10 +45,11 @@ def window(  # noqa: PLR0913 - the public signature is fixed by the API page
 ) -> Window:
     """Return the window of a model as it is served: see `Window`.
 
-    Unknown is a Window with `known=False`; network trouble never raises. `provider` names whose
-    listing and rows are meant where no base URL tells; `refresh` forgets what was heard and
-    learned of this model there. A name that ends in `[1m]` says 1,000,000 tokens. Raises
-    ConfigurationError for a bad override or base_url.
+    An unknown window is a Window with `known=False`; network trouble never raises an exception.
+    `provider` selects a provider's listing and table rows if no `base_url` identifies it. `refresh`
+    discards everything probed and learned about this model at this server. A model name that ends
+    in `[1m]` means a window of 1,000,000 tokens. Raises ConfigurationError for an invalid override
+    or base_url.
     """
     chosen = runtime or default()
     question = ask_marked(Question(model, base_url, api_key, override, provider))
@@ -87,11 +88,11 @@ def models(
     api_key: str | None = None,
     runtime: Runtime | None = None,
 ) -> list[tuple[str, Window]]:
-    """Return (id, Window) of every model: of a provider's listing, or of the bundled table.
+    """Return (id, Window) of every model in a provider's listing or in the bundled table.
 
-    With a `base_url` or a `provider` that publishes a listing, that is asked; a provider that
-    publishes none, and no provider at all, mean the table. A server that is no known provider's is
-    asked for its list; where that names no windows they are unknown. Sorted by id.
+    With a `base_url`, or a `provider` that publishes a listing, the server is asked for its list.
+    If the provider publishes no listing, or if no provider is given, the bundled table is used.
+    Windows that a server's list does not name are unknown. Sorted by id.
     """
     windows = (runtime or default()).windows
     return windows.models(Question(None, base_url, api_key, None, provider))
@@ -112,10 +113,10 @@ async def amodels(
 def count(messages: Sequence[Any] | str, **request: Unpack[RequestOptions]) -> Count:
     """Count a request in tokens: a best value, the band around it, and the basis of both.
 
-    `messages` are OpenAI Chat, OpenAI Responses (`input`) or Anthropic messages; the other keys
-    are those of `Asked`; a text is counted by `count_text`. With a `base_url` whose server counts
-    (llama.cpp, vLLM, Anthropic, Gemini), the count is the server's own. Raises
-    MalformedHistoryError when `messages` is not a list of messages.
+    `messages` are OpenAI Chat, OpenAI Responses (`input`) or Anthropic messages. The other keys are
+    those of `RequestOptions`. For plain text use `count_text`. If the server at `base_url` can
+    count (llama.cpp, vLLM, Anthropic, Gemini), the server's count is used. Raises
+    MalformedHistoryError if `messages` is not a list of messages.
     """
     shared, question, body = parse_options(messages, request)
     transcript = shared.read(body)
@@ -127,7 +128,7 @@ def count(messages: Sequence[Any] | str, **request: Unpack[RequestOptions]) -> C
 
 
 async def acount(messages: Sequence[Any] | str, **request: Unpack[RequestOptions]) -> Count:
-    """Do as `count`, without blocking the event loop: long messages are read in a thread."""
+    """Do as `count`, without blocking the event loop: long message lists are read in a thread."""
     from ullage.guard.planning import run_beside
 
     shared, question, body = parse_options(messages, request)
@@ -146,7 +147,7 @@ async def acount(messages: Sequence[Any] | str, **request: Unpack[RequestOptions
 def count_text(
     text: str, *, model: str | None = None, runtime: Runtime | None = None
 ) -> int | Count:
-    """Count plain text: an int where the model's vocabulary is at hand, else a Count.
+    """Count plain text; return an int if the model's vocabulary is available, otherwise a Count.
 
     Raises ConfigurationError for anything but text.
     """
@@ -169,8 +170,8 @@ def assess(
 ) -> Assessment:
     """Assess tokens against a window (a Window, tokens, or a model id of the bundled table).
 
-    `used` is a Usage, a Count, tokens, a recorded usage report, or None. Never raises for
-    missing facts: see `Assessment.reason`. Option: `thresholds`.
+    `used` is a Usage, a Count, tokens, a recorded usage report, or None. Missing facts never raise
+    an exception: see `Assessment.reason`. Option: `thresholds`.
     """
     if isinstance(window, str):
         window = default().windows.window(Question(window))
@@ -186,10 +187,10 @@ def validate(
 ) -> None:
     """Check a request strictly: its protocol, and its size against a window.
 
-    Raises MalformedHistoryError naming the first fault, or ContextTooLargeError when the upper
-    edge of the prompt is at or over the input bound, or prompt and max_tokens over the total.
-    With an unknown window the protocol alone is checked. Raises ConfigurationError for a window
-    or max_tokens that is no positive number.
+    Raises MalformedHistoryError for the first protocol fault. Raises ContextTooLargeError if the
+    upper edge of the prompt count reaches the input bound, or if prompt plus `max_tokens` exceeds
+    the total. If the window is unknown, only the protocol is checked. Raises ConfigurationError for
+    a window or max_tokens that is not a positive number.
     """
     shared, question, body = parse_options(messages, request)
     transcript = shared.read(body)
@@ -233,9 +234,9 @@ def _fits(size: Count, known: Window, max_tokens: int | None) -> None:
 
 
 def repair(messages: Sequence[Any] | str, dialect: str | None = None) -> Mended:
-    """Return messages that keep the protocol, and what was repaired: see `core.compaction.mending`.
+    """Return messages that keep the protocol, and the repairs: see `core.compaction.mending`.
 
-    `dialect` as in `Asked`: found out from the shape where it is not given.
+    `dialect` is the dialect's name; by default it is detected from the messages.
     """
     body = Measurable(messages, dialect=dialect).normalise()
     codec = default().codec_for(body.find_dialect())
@@ -250,10 +251,10 @@ def cost(
     base_url: str | None = None,
     runtime: Runtime | None = None,
 ) -> Cost:
-    """Return what a call costs in dollars, by bucket, at the bundled table's prices.
+    """Return the cost of a call in dollars, by bucket, at the prices of the bundled table.
 
-    From a usage, or as an estimate from a count of what would be sent. A bucket without a known
-    price is None, never 0. Raises ConfigurationError for an unknown provider or a bad number.
+    `used` is the usage of a call, or a count of a request for an estimate. A bucket without a known
+    price is None, never 0. Raises ConfigurationError for an unknown provider or an invalid number.
     """
     windows = (runtime or default()).windows
     return costing(used, windows.prices(Question(model, base_url, None, None, provider)))
@@ -266,12 +267,12 @@ def detect_truncation(
     *,
     finish: str | None = None,
 ) -> Truncation | None:
-    """Return what shows that a server cut a prompt without a word, or None.
+    """Return the evidence that a server silently cut a prompt, or None.
 
-    `reported` is the usage of the call (or its prompt tokens), `counted` our count of what was
-    sent; `window` and `finish` (why the answer ended) are further evidence. An unreadable report
-    shows nothing. A server may lawfully leave out old reasoning, and tools: leave them out of
-    `counted` where it does.
+    `reported` is the usage of the call (or its prompt tokens), `counted` our count of the request.
+    `window` and `finish` (the finish reason of the answer) are further evidence. An unreadable
+    report proves nothing. A server may lawfully drop old reasoning and tools; if it does, leave
+    them out of `counted`.
     """
     usage = Usage(reported) if isinstance(reported, int) else Usage.from_report(reported)
     if isinstance(reported, Usage):

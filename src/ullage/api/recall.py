@@ -1,7 +1,7 @@
-"""What a placeholder stands for, read back by its reference: for programs and for agents.
+"""Left-out texts, read back by their reference: for programs and for agents.
 
-An agent is given `recall_tool(...)` among its tools, and its calls go to `answer_recall(...)`.
-The texts are the store's; this knows neither guards nor how placeholders are written.
+Give an agent `recall_tool(...)` as a tool, and answer its calls with `answer_recall(...)`. The
+texts come from a store. This module knows neither guards nor how placeholders are written.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 
 class ReadsOriginals(Protocol):
-    """What reads left-out texts back."""
+    """A reader of left-out texts."""
 
     def read(self, reference: str, /) -> str | None:
-        """Return the text of a reference, or None for an unknown one."""
+        """Return the text of a reference, or None if the reference is unknown."""
         ...
 
 
 @runtime_checkable
 class HoldsOriginals(Protocol):
-    """What has left-out texts: a store, or a session."""
+    """A holder of left-out texts: a store or a session."""
 
     @property
     def originals(self) -> ReadsOriginals:
@@ -44,10 +44,10 @@ class HoldsOriginals(Protocol):
 
 
 class Closing(Protocol):
-    """What is opened and closed."""
+    """An object that can be closed."""
 
     def close(self) -> None:
-        """Let go of what it holds."""
+        """Release its resources."""
         ...
 
 
@@ -61,11 +61,11 @@ def recall(
     offset: int = 0,
     limit: int | None = None,
 ) -> str:
-    """Return the text that a placeholder stands for, whole or `limit` characters from `offset`.
+    """Return the text that a placeholder replaces, whole or `limit` characters from `offset`.
 
-    `store` is an open store, a log of sessions, a session, or the URL of a store or log that
-    exists. Raises StoreError for a reference that is not there, naming it and where it was looked
-    for, and ConfigurationError for a senseless offset or limit.
+    `store` is an open store, a log of sessions, a session, or the URL of an existing store or log.
+    Raises StoreError for an unknown reference (the message names the reference and the store), and
+    ConfigurationError for an invalid offset or limit.
     """
     return page(reference, store=store, offset=offset, limit=limit).text
 
@@ -77,7 +77,7 @@ def page(
     offset: int = 0,
     limit: int | None = None,
 ) -> Page:
-    """Do as `recall`, and tell where the page stands in the text."""
+    """Do as `recall`, and also return the position of the page in the text."""
     if type(offset) is not int or offset < 0:
         raise ConfigurationError(f"offset is a number of characters from 0 on, not {offset!r}")
     if limit is not None and (type(limit) is not int or limit < 1):
@@ -93,7 +93,7 @@ def page(
 
 
 def find_text(reference: str, store: HoldsOriginals | EventLog | str) -> str | None:
-    """Return the text of a reference in a store or in any session of a log, None without it."""
+    """Return the text of a reference in a store or in any session of a log, or None."""
     if not isinstance(store, str):
         return _find_kept(reference, store)
     with lend(open_store, store) as opened:
@@ -111,7 +111,7 @@ def _find_kept(reference: str, store: HoldsOriginals | EventLog) -> str | None:
 
 
 def _find_in_log(reference: str, log: EventLog) -> str | None:
-    """Return the text that a session of a log has, the newest one first."""
+    """Return the text from the newest session of a log that has it."""
     lost: StoreError | None = None
     for head in reversed(log.sessions()):
         try:
@@ -122,23 +122,23 @@ def _find_in_log(reference: str, log: EventLog) -> str | None:
         except (LostText, StoreAway) as error:
             lost = lost or error
         except StoreError:
-            continue  # one that cannot be read hides no other
-    if lost is not None:  # it may be the text that is asked for
+            continue  # an unreadable session must not hide the others
+    if lost is not None:  # the lost text may be the requested one
         raise lost
     return None
 
 
 def recall_tool(dialect: str = dialects.DEFAULT) -> dict[str, Any]:
-    """Return the definition of a tool by which an agent reads originals back.
+    """Return the definition of the tool with which an agent reads left-out texts.
 
-    `dialect` is the name of one; raises ConfigurationError for an unknown one.
+    `dialect` is a dialect's name; raises ConfigurationError for an unknown one.
     """
     form = dialects.find(dialects.parse_name(dialect)).make_form()
     return deepcopy(form.tool(SPEC))  # the caller may change it
 
 
 def follow_references(references: Iterable[str], originals: ReadsOriginals) -> frozenset[str]:
-    """Return references, and those in their texts: what was left out may name older text."""
+    """Return the references and those in their texts: a left-out text may refer to older ones."""
     seen, waiting = set[str](), list(references)
     while waiting:
         name = waiting.pop()
@@ -149,9 +149,9 @@ def follow_references(references: Iterable[str], originals: ReadsOriginals) -> f
 
 
 def list_left_out(messages: Iterable[Any]) -> frozenset[str]:
-    """Return the references of the texts that were left out of these messages, as they were sent.
+    """Return the references to left-out texts that these messages contain, as they were sent.
 
-    They stand in placeholders and in the block of a compaction (`view.messages` has those).
+    References are in placeholders and in the block of a compaction (`view.messages` has both).
     """
     return find_references(json.dumps(list(messages), default=str))
 
@@ -162,12 +162,13 @@ def answer_recall(
     *,
     messages: Iterable[Any] | None = None,
 ) -> str:
-    """Return the result of a call of the tool: a page, or a sentence that says what is wrong.
+    """Return the result of a call of the tool: a page, or a sentence that explains the error.
 
-    `arguments` is the JSON text of OpenAI's calls or the mapping of Anthropic's. `messages` are
-    those that were sent to the model: of an open store, only what they have placeholders for is
-    read then, and what stands in its place. Give them where many share the store. Nothing that a
-    model may write raises an exception, nor does a store that fails.
+    `arguments` is the JSON text of an OpenAI call or the mapping of an Anthropic call. `messages`
+    are those that were sent to the model. If given with an open store, only texts that these
+    messages refer to, and older texts that those texts refer to, can be read. Give them if many
+    conversations share the store. Bad arguments from a model and a failing store never raise an
+    exception.
     """
     try:
         wanted = read_arguments(arguments)
@@ -185,7 +186,7 @@ def answer_recall(
 
 @contextmanager
 def lend(opens: Callable[..., Opened], url: str) -> Iterator[Opened]:
-    """Lend what a URL opens, where it is there, and close it again."""
+    """Yield the existing store or log at a URL, and close it afterwards."""
     opened = opens(url, create=False)
     try:
         yield opened

@@ -1,7 +1,7 @@
-"""What was left out of conversations, found by words: for programs and for agents.
+"""Full-text search in left-out texts of conversations: for programs and for agents.
 
-An agent is given `search_tool(...)` among its tools, and its calls go to `answer_search(...)`. Of a
-store that many conversations share, it finds only what its own messages have placeholders for.
+Give an agent `search_tool(...)` as a tool, and answer its calls with `answer_search(...)`. If many
+conversations share a store, an agent finds only the texts that its own messages refer to.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ def search(
     """Return the passages of left-out texts that fit a query best, the best one first.
 
     `query` is words in any language, `hits` a number of passages from 1 to 100. `store` is an open
-    store, a log of sessions, or the URL of either that exists; in a log everything that was said
-    is found, in its sessions or in one `session`. With `references` (see `list_left_out`) only
-    these texts of a store are looked into. `hit.reference` is what `recall` takes. The order is
-    BM25's, with more for passages that hold more of the query; where the setting `embeddings` is
-    on, or the store was opened with it, passages that mean the same stand among them.
+    store, a log of sessions, or the URL of an existing store or log. A log is searched in full: all
+    of its sessions, or one `session`. With `references` (see `list_left_out`), only these texts of
+    a store are searched. `hit.reference` is the argument for `recall`. The order is by BM25;
+    passages that contain more of the query's words rank higher. If the setting `embeddings` is on,
+    or the store was opened with it, passages with a similar meaning are found too.
 
-    Raises ConfigurationError for a query without words, a senseless number, or a store that cannot
-    be searched, and StoreError where it cannot be read or has no such session.
+    Raises ConfigurationError for a query without words, an invalid number, or a store that cannot
+    be searched, and StoreError if the store cannot be read or has no such session.
     """
     if isinstance(store, str):
         return _search_url(query, store, hits, references, session)
@@ -59,7 +59,7 @@ def search(
 def _search_url(
     query: str, url: str, hits: int, references: Iterable[str] | None, session: str | None
 ) -> list[Hit]:
-    """Search what a URL names: its originals, and its sessions where it holds any."""
+    """Search the store at a URL: its originals, and its sessions if it has any."""
     found: list[Hit] = []
     embeddings = config.load().settings.embeddings
     if session is None:
@@ -88,7 +88,7 @@ def _search_store(
 
 
 def make_index() -> MemoryIndex:
-    """Return an empty index in memory, which finds what is similar where the settings say so."""
+    """Return an empty index in memory; the setting `embeddings` lets it find similar texts too."""
     index = MemoryIndex()
     if config.load().settings.embeddings:
         index.similar = prepare_similar()
@@ -96,9 +96,9 @@ def make_index() -> MemoryIndex:
 
 
 def search_tool(dialect: str = dialects.DEFAULT) -> dict[str, Any]:
-    """Return the definition of a tool by which an agent searches what was left out.
+    """Return the definition of the tool with which an agent searches left-out texts.
 
-    `dialect` is the name of one; raises ConfigurationError for an unknown one.
+    `dialect` is a dialect's name; raises ConfigurationError for an unknown one.
     """
     form = dialects.find(dialects.parse_name(dialect)).make_form()
     return deepcopy(form.tool(SPEC))  # the caller may change it
@@ -111,12 +111,12 @@ def answer_search(
     messages: Iterable[Any] | None = None,
     session: str | None = None,
 ) -> str:
-    """Return the result of a call of the tool: passages, or a sentence that says what is wrong.
+    """Return the result of a call of the tool: passages, or a sentence that explains the error.
 
-    `arguments` is the JSON text of OpenAI's calls or the mapping of Anthropic's. `messages` are
-    those that were sent to the model: only what they have placeholders for is found then. Without
-    them, and without a `session`, everything in the store is: give one where many share it.
-    Nothing that a model may write raises an exception, nor does a store that fails.
+    `arguments` is the JSON text of an OpenAI call or the mapping of an Anthropic call. `messages`
+    are those that were sent to the model. If given, only texts that they refer to are found.
+    Without `messages` and `session` the whole store is searched, so give one of them if many
+    conversations share it. Bad arguments from a model and a failing store never raise an exception.
     """
     try:
         query = read_query(arguments)

@@ -24,9 +24,9 @@ class Tally(Unpicklable):
         tally.add(reply)
         int(tally.count())
 
-    `ullage.count` finds out by itself what is new in a history, and so notices a message that was
-    changed in place; a tally takes the caller's word. Options are those of `ullage.count`. Not
-    safe to share between threads.
+    `ullage.count` detects the new part of a history, and therefore notices a message that was
+    changed in place. A tally does not: it trusts the caller. Options are those of `ullage.count`.
+    Not safe to share between threads.
     """
 
     instead = "pickle its count, tally.count(), or the messages, and add them to a tally there"
@@ -40,7 +40,7 @@ class Tally(Unpicklable):
         self._body = body
         self._messages: list[Message] = []
         self._total = Size(0, 0, 0)
-        self._asking: tuple[Message, ...] = ()  # what the results that come next answer
+        self._asking: tuple[Message, ...] = ()  # the message that the next tool results answer
         self._meter: Meter | None = None
         self._empty: Measure | None = None
 
@@ -50,8 +50,8 @@ class Tally(Unpicklable):
     def add(self, *messages: Any) -> Tally:
         """Count further messages; raises MalformedHistoryError for anything else.
 
-        The first message that shows its dialect decides, as in `ullage.count`: what came before
-        it is read once more if that was read otherwise.
+        The first message that shows its dialect decides, as in `ullage.count`. If the earlier
+        messages were read in another dialect, they are read again.
         """
         if not messages:
             return self
@@ -92,10 +92,10 @@ class Tally(Unpicklable):
 
 
 def _recognise_dialect(messages: Sequence[Any]) -> DialectName | None:
-    """Return the dialect that messages show, None where they show none.
+    """Return the dialect that the messages show, or None if they show none.
 
-    Without a mark of their own they are taken for Chat, and for Anthropic beside system blocks:
-    where both agree, the messages have spoken.
+    Messages without a mark of their own read as Chat, and as Anthropic if there are system blocks.
+    If both readings give the same dialect, the messages show it.
     """
     alone, beside = recognise(messages), recognise(messages, system=({},))
     return alone if alone == beside else None

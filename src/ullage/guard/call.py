@@ -180,7 +180,7 @@ def parameters(fn: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None
     """Return what a function takes by keyword, None where it does not show."""
     try:
         found = inspect.signature(fn).parameters
-    except (TypeError, ValueError):  # written in C, or shows none
+    except (TypeError, ValueError):  # written in C, or has no signature
         return None
     no_keyword = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
     return {name: p for name, p in found.items() if p.kind not in no_keyword}

@@ -1,8 +1,8 @@
-"""A client of an SDK whose calls go through a guard: `ullage.wrap`.
+"""Wrapped SDK clients, whose calls go through a guard: `ullage.wrap`.
 
-The SDKs are met by shape and never imported; what is known of each stands in the folder of its
-dialect. What a method answers is what the SDK answers; a method that sends no conversation is the
-client's own. It knows nothing of windows.
+The SDKs are recognised by shape and never imported; the knowledge about each SDK is in the folder
+of its dialect. Methods return what the SDK returns. Methods that send no conversation are not
+changed. This package knows nothing of windows.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ def wrap(client: Client, *, model: str | None = None, **options: Any) -> Client:
         client = ullage.wrap(openai.OpenAI())
         client.chat.completions.create(model="gpt-4o", messages=history)
 
-    For `OpenAI`, `AsyncOpenAI`, `Anthropic`, `AsyncAnthropic`, google-genai's `Client`, boto3's
+    Takes `OpenAI`, `AsyncOpenAI`, `Anthropic`, `AsyncAnthropic`, google-genai's `Client`, boto3's
     `bedrock-runtime`, `Mistral`, Ollama's `Client` and `AsyncClient`, the module `litellm` and its
-    `Router`, and what derives from them: each method that sends a conversation, whole or streamed
-    (the table is docs/wrap.md). Everything else is the client's own, and so are the answers.
-    `options` are those of `Guard`; the window is asked of the client's own server, for the model of
-    each request, or for `model` where the name in the requests is not the model's, such as a
-    deployment's. A history that the server keeps (`previous_response_id`, `conversation`, `prompt`)
-    is forwarded as it is, with one notice.
+    `Router`, and their subclasses. Every method that sends a conversation is guarded, whole or
+    streamed (docs/wrap.md has the table). Everything else, and every answer, is the client's own.
 
-    Raises ConfigurationError for a client or a setting that cannot work, TypeError for an option
-    that `Guard` does not have, and, from the calls, what `Guard.prepare` raises.
+    `options` are those of `Guard`. The client's own server is asked for the window of each
+    request's model. Give `model` if the requests name something else, such as a deployment. If the
+    server keeps the history (`previous_response_id`, `conversation`, `prompt`), the request is
+    forwarded unchanged, with one notice.
+
+    Raises ConfigurationError for an unsupported client or an invalid setting, and TypeError for an
+    option that `Guard` does not have. The calls raise what `Guard.prepare` raises.
     """
     kind = type(client)
     if issubclass(kind, WrappedPart):

@@ -1,6 +1,6 @@
-"""Which methods of a client send a conversation, found by the client's classes.
+"""The methods of a client that send a conversation, found by the client's classes.
 
-It reads the forms of clients that the dialects have, and calls nothing.
+This module reads the client forms of the dialects, and calls nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STREAMED: Final = "with_streaming_response"
 
 @dataclass(frozen=True, slots=True)
 class GuardedMethod:
-    """A method that sends a conversation: its dialect and client, how it answers, and where."""
+    """A method that sends a conversation: dialect, client form, kind of answer, and field places."""
 
     dialect: Dialect
     form: ClientForm
@@ -32,7 +32,7 @@ class GuardedMethod:
 
 @dataclass(frozen=True, slots=True)
 class FoundForm:
-    """A form that fits a client, the dialect that it is of, and whether the client awaits."""
+    """A form that fits a client, the form's dialect, and whether the client is async."""
 
     dialect: Dialect
     form: ClientForm
@@ -60,7 +60,7 @@ def _load() -> Sequence[tuple[Dialect, ClientForm]]:
 
 
 def find_forms(client: Any) -> Sequence[FoundForm]:
-    """Return the forms that fit a client: those of the nearest of its classes that is known."""
+    """Return the forms that fit a client: those of the nearest known class in its MRO."""
     if isinstance(client, ModuleType):
         return [FoundForm(d, f, awaits=False) for d, f in _load() if client.__name__ in f.modules]
     for kind in type(client).__mro__:
@@ -72,10 +72,10 @@ def find_forms(client: Any) -> Sequence[FoundForm]:
 
 
 def list_titles() -> str:
-    """Return how people call the clients that are known."""
+    """Return the usual names of the supported clients."""
     return ", ".join(dict.fromkeys(form.title for _, form in _load()))
 
 
 def strip_path(path: Path) -> Path:
-    """Return the path of an endpoint without the names that only say how it answers."""
+    """Return the path of an endpoint without the names that only select the form of the answer."""
     return tuple(name for name in path if name not in (RAW, STREAMED))

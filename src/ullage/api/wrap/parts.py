@@ -1,6 +1,6 @@
-"""The parts of a wrapped client: guarded methods, further parts, and else what they stand for.
+"""The parts of a wrapped client: guarded methods, further wrapped parts, and the client's own rest.
 
-It decides which calls a guard takes; how they are sent is the guard's.
+This module decides which calls go through a guard. The guard decides how they are sent.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ UNREAD: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Sending:
-    """One guarded call: the guard, and how to send what the guard made of the conversation."""
+    """One guarded call: the guard, and the callable that sends what the guard returns."""
 
     guard: Guard
     send: CallSender
 
     @property
     def messages(self) -> Any:
-        """The conversation, as the guard is given it."""
+        """The conversation, as the guard gets it."""
         return self.send.parts["messages"]
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """What the guard is given beside the messages."""
+        """The other arguments that the guard gets."""
         return {name: value for name, value in self.send.parts.items() if name != "messages"}
 
 
 class WrappedPart:
-    """A part of a wrapped client. `isinstance` sees the class of what it stands for."""
+    """A part of a wrapped client. `isinstance` sees the class of the wrapped object."""
 
     def __init__(self, target: Any, path: Path, shared: SharedGuards, client: Any) -> None:
         put = object.__setattr__
@@ -51,12 +51,12 @@ class WrappedPart:
         put(self, "_ullage_shared", shared)
         put(self, "_ullage_client", client)
 
-    @property  # type: ignore[misc]  # what isinstance asks; the type itself stays ours
+    @property  # type: ignore[misc]  # read by isinstance; the type itself stays ours
     def __class__(self) -> type:
         return type(self._ullage_target)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_ullage_"):  # a copy under construction has none yet
+        if name.startswith("_ullage_"):  # a copy under construction has no such attribute yet
             raise AttributeError(name)
         value = getattr(self._ullage_target, name)
         path, shared = (*self._ullage_path, name), self._ullage_shared
@@ -103,7 +103,7 @@ class WrappedPart:
     def _ullage_sending(
         self, method: Callable[..., Any], how: GuardedMethod, given: dict[str, Any] | None
     ) -> _Sending | None:
-        """Return a call as a guard takes it, or None for one that carries no history of its own."""
+        """Return a call for a guard, or None if the call carries no history of its own."""
         shared, client = self._ullage_shared, self._ullage_client
         if given is None:
             shared.notice(shared.guard(client, how, {}), UNREAD)
@@ -118,7 +118,7 @@ class WrappedPart:
 
 
 class _Blocking(WrappedPart):
-    """A part whose `with` block is that of what it stands for."""
+    """A part with the `with` block of the wrapped object."""
 
     def __enter__(self) -> Self:
         self._ullage_target.__enter__()
@@ -129,7 +129,7 @@ class _Blocking(WrappedPart):
 
 
 class _Awaiting(WrappedPart):
-    """A part whose `async with` block is that of what it stands for."""
+    """A part with the `async with` block of the wrapped object."""
 
     async def __aenter__(self) -> Self:
         await self._ullage_target.__aenter__()
@@ -140,11 +140,11 @@ class _Awaiting(WrappedPart):
 
 
 class _Both(_Blocking, _Awaiting):
-    """A part that has both."""
+    """A part with both kinds of blocks."""
 
 
 def make_part(target: Any, path: Path, shared: SharedGuards, client: Any) -> WrappedPart:
-    """Return what stands for a part of a client, with the blocks that this part has."""
+    """Return a wrapper for a part of a client, with the same context manager methods."""
     kind = type(target)
     blocks, awaits = hasattr(kind, "__enter__"), hasattr(kind, "__aenter__")
     made = (_Both if awaits else _Blocking) if blocks else (_Awaiting if awaits else WrappedPart)
@@ -154,7 +154,7 @@ def make_part(target: Any, path: Path, shared: SharedGuards, client: Any) -> Wra
 def _make_method(
     part: WrappedPart, method: Callable[..., Any], how: GuardedMethod
 ) -> Callable[..., Any]:
-    """Return the guarded twin of an SDK's method."""
+    """Return the guarded version of an SDK method."""
     path, answers = part._ullage_path, how.method.answers  # noqa: SLF001 - one room
     watched = RAW not in path and STREAMED not in path
     if STREAMED in path or answers == "entered":
@@ -187,7 +187,7 @@ async def _hand_out(send: CallSender, stream: Any) -> Any:
 def _make_manager(
     part: WrappedPart, method: Callable[..., Any], how: GuardedMethod, *, watched: bool
 ) -> Callable[..., Any]:
-    """Return the guarded twin of a method that returns a context manager."""
+    """Return the guarded version of a method that returns a context manager."""
     entering = _AsyncEntering if how.awaits else _Entering
 
     @functools.wraps(method)
@@ -199,7 +199,7 @@ def _make_manager(
 
 
 class _Entering:
-    """A context manager of an SDK's that sends on entering: each attempt enters a new one."""
+    """An SDK's context manager that sends on entering: each attempt enters a new one."""
 
     def __init__(self, sending: _Sending, watched: bool) -> None:  # noqa: FBT001 - one caller
         self._sending = sending
@@ -220,7 +220,7 @@ class _Entering:
 
 
 class _AsyncEntering:
-    """Do as `_Entering`, awaited."""
+    """The async version of `_Entering`."""
 
     def __init__(self, sending: _Sending, watched: bool) -> None:  # noqa: FBT001 - one caller
         self._sending = sending

@@ -1,7 +1,7 @@
-"""A call of a client's method, taken apart for a guard and put together again for the SDK.
+"""A call of a client's method: taken apart for a guard, and put together again for the SDK.
 
-The parts of a conversation are found by their places among the keywords. What the guard leaves as
-it was goes to the SDK as the caller gave it: the very objects. It knows no guard.
+The parts of a conversation are found by their places in the keywords. If the guard leaves a part
+unchanged, the SDK gets the caller's very object. This module knows no guard.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ KEY: Final = "idempotency-key"
 
 
 class CallSender:
-    """Send a call with its conversation replaced by what a guard hands out.
+    """Send a call with its conversation replaced by the guard's view.
 
-    `parts` are what the guard is given of it. `answer` is the whole answer of a method whose stream
-    is held in one.
+    `parts` is what the guard gets from the call. If a method's answer holds its stream in a field,
+    `answer` is the whole answer.
     """
 
     def __init__(
@@ -42,8 +42,8 @@ class CallSender:
         self.answer: Mapping[str, Any] = {}
 
     def __call__(self, **view: Any) -> Any:
-        """Send what a guard hands out; return the answer, or the stream that it holds."""
-        for name in ("model", "stream"):  # the caller's own word stands
+        """Send the guard's view; return the answer, or the stream inside it."""
+        for name in ("model", "stream"):  # the caller's own values stay
             view.pop(name, None)
         made = self._method(**self._fields(view))
         if self._how.method.holds is None:
@@ -51,7 +51,7 @@ class CallSender:
         return self._await_stream(made) if inspect.isawaitable(made) else self._open(made)
 
     def hand_out(self, stream: Any) -> Any:
-        """Return a watched stream where the SDK has it: in its answer, or by itself."""
+        """Return a watched stream in the place where the SDK has it: in its answer, or alone."""
         holds = self._how.method.holds
         return stream if holds is None else {**self.answer, holds: stream}
 
@@ -63,9 +63,10 @@ class CallSender:
         return self._open(await answer)
 
     def _fields(self, view: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the caller's keywords with the view's fields; untouched ones stay the caller's.
+        """Return the caller's keywords with the fields of the view; unchanged ones stay the
+        caller's.
 
-        A request that is sent again with another body gets another idempotency key.
+        A request that is sent again with another body gets a new idempotency key.
         """
         made, before = dict(self._given), self._sent
         self._sent = view
@@ -81,7 +82,7 @@ class CallSender:
         return _renew_key(made, self._how.form.headers, self._client) if changed else made
 
     def _name_parts(self, view: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-        """Yield the parts of a view by our names for them."""
+        """Yield the parts of a view under our names for them."""
         fields = self._how.dialect.fields
         named = {own: part for part, own in fields.names.items()}
         named |= dict.fromkeys(fields.output, "max_tokens")
@@ -93,19 +94,19 @@ class CallSender:
 
 
 def find_place(places: Sequence[Path], given: Mapping[str, Any]) -> Path | None:
-    """Return the first of the places at which a call gives something."""
+    """Return the first of the places where a call gives a value."""
     return next((path for path in places if is_given(_get(given, path))), None)
 
 
 def bind(
     method: Callable[..., Any], args: Sequence[Any], given: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """Return all arguments of a call by their names, None where a method does not show them."""
+    """Return all arguments of a call by name, or None if the method hides its parameters."""
     if not args:
         return {**given}
     try:
         shown = inspect.signature(method).parameters.values()
-    except (TypeError, ValueError):  # written in C, or shows none
+    except (TypeError, ValueError):  # written in C, or has no signature
         return None
     names = [p.name for p in shown if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     bound = dict(zip(names, args, strict=False))
@@ -148,7 +149,7 @@ def _get(given: Any, path: Path) -> Any:
 
 
 def _put(holder: Any, path: Path, value: Any) -> Any:
-    """Return a copy of a mapping or of an SDK's object with another value at the end of a path."""
+    """Return a copy of a mapping or of an SDK object with another value at the end of a path."""
     name, rest = path[0], path[1:]
     new = value if not rest else _put(field_of(holder, name), rest, value)
     if isinstance(holder, Mapping):
@@ -157,10 +158,10 @@ def _put(holder: Any, path: Path, value: Any) -> Any:
 
 
 def _is_same(own: Any, value: Any) -> bool:
-    """Tell whether a part of a view holds just what the caller gave."""
+    """Tell whether a part of a view is exactly what the caller gave."""
     if own is value or (type(own) is int and own == value):
         return True
-    if isinstance(own, str) and type(value) is list:  # Responses take a text for one message
+    if isinstance(own, str) and type(value) is list:  # Responses accepts a text as one message
         return len(value) == 1 and value[0] == {"role": "user", "content": own}
     if not isinstance(own, list | tuple) or not isinstance(value, list):
         return False
@@ -168,14 +169,14 @@ def _is_same(own: Any, value: Any) -> bool:
 
 
 def _make_list(value: Any) -> Any:
-    """Return an iterable as a list that can be read twice; texts, lists and objects as they are."""
+    """Return an iterable as a list that can be read twice; texts, lists and objects stay the same."""
     whole = value is None or isinstance(value, str | list | tuple | Mapping)
     whole = whole or hasattr(value, "model_dump")
     return value if whole or not hasattr(value, "__iter__") else list(value)
 
 
 def _describe_tools(tools: Any) -> Any:
-    """Return tools as they can be measured: some SDKs take functions, and describe them."""
+    """Return tools in a form that can be measured; some SDKs accept plain functions as tools."""
     if not isinstance(tools, list | tuple) or not any(map(_is_function, tools)):
         return tools
     return [_describe(tool) if _is_function(tool) else tool for tool in tools]
@@ -186,10 +187,10 @@ def _is_function(tool: Any) -> bool:
 
 
 def _describe(function: Any) -> dict[str, Any]:
-    """Return a function as a tool of about the size that the SDK's own description has."""
+    """Return a function as a tool of about the size of the SDK's own description."""
     try:
         shown = [*inspect.signature(function).parameters.values()]
-    except (TypeError, ValueError):  # written in C, or shows none
+    except (TypeError, ValueError):  # written in C, or has no signature
         shown = []
     properties = {p.name: {"type": str(p.annotation)} for p in shown}
     said = {"name": getattr(function, "__name__", ""), "description": inspect.getdoc(function)}
@@ -197,9 +198,9 @@ def _describe(function: Any) -> dict[str, Any]:
 
 
 def _renew_key(fields: dict[str, Any], keyword: str | None, client: Any) -> dict[str, Any]:
-    """Return a call with a new idempotency key in the place of the old, where it has one.
+    """Replace the idempotency key of a call, if it has one, with a new one.
 
-    The SDKs make their own keys anew with each call.
+    Keys that the SDKs make themselves are new with each call anyway.
     """
     if keyword is None:
         return fields

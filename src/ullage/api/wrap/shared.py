@@ -1,6 +1,6 @@
-"""What all parts of a wrapped client, and its copies, have in common: methods and guards.
+"""The methods and guards that all parts of a wrapped client, and its copies, share.
 
-It knows where a method is found and which guard a call goes through, and sends nothing.
+This module knows where a method is and which guard a call uses. It sends nothing.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from ullage.core.messages.fields import as_mapping
 from ullage.guard.guard import Guard
 
 MOST_GUARDS: Final = 32
-"""Guards kept by one wrapped client, one for each model, server, credential, window, dialect."""
+"""Most guards kept by one wrapped client: one per model, server, credential, window and dialect."""
 
 
 class SharedGuards:
-    """The guards of one client and of its copies, by whom a call asks."""
+    """The guards of one client and of its copies."""
 
     def __init__(
         self, forms: Sequence[FoundForm], model: str | None, options: Mapping[str, Any]
@@ -41,7 +41,7 @@ class SharedGuards:
         self._noticed: set[str] = set()
 
     def guard(self, client: Any, how: GuardedMethod, given: Mapping[str, Any]) -> Guard:
-        """Return the guard of whom a call asks; the last ones used are kept."""
+        """Return the guard for the model and server of a call; the last ones used are kept."""
         server = how.form.locate(client, given)
         named = self._model or server.model
         where: dict[str, Any] = {"base_url": server.base_url, "api_key": server.api_key}
@@ -60,16 +60,16 @@ class SharedGuards:
         return made
 
     def find(self, path: Path, name: str) -> GuardedMethod | None:
-        """Return what is known of a method of the endpoint at this path, or None."""
+        """Return the guarded method of the endpoint at this path, or None."""
         return self.methods.get((strip_path(path), name))
 
     def leads(self, path: Path) -> bool:
-        """Tell whether an endpoint lies at or behind this path."""
+        """Tell whether an endpoint is at this path or below it."""
         bare = strip_path(path)
         return any(known[: len(bare)] == bare for known in self._paths)
 
     def notice(self, guard: Guard, why: str) -> None:
-        """Tell once why a history is out of reach."""
+        """Report once why a history is out of reach."""
         with self._lock:
             known = why in self._noticed
             self._noticed.add(why)
@@ -80,7 +80,7 @@ class SharedGuards:
 
 
 def _find_window(how: GuardedMethod, given: Mapping[str, Any]) -> int | None:
-    """Return the window that a request asks its server for, where the dialect has a word for it."""
+    """Return the window that a request asks its server for, if the dialect has a field for it."""
     options, inside = how.dialect.options, how.dialect.fields.inside
     if options is None or inside is None:
         return None
