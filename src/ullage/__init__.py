@@ -1,7 +1,7 @@
 """ullage keeps conversations with language models inside their context window.
 
-The names below are the public face; everything else is internal. They are loaded on first use,
-so that `import ullage` does no I/O and pulls in neither an event loop nor an HTTP client.
+The names below are the public API; everything else is internal. They are loaded on first use, so
+that `import ullage` does no I/O and loads neither an event loop nor an HTTP client.
 """
 
 from __future__ import annotations

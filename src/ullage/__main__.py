@@ -1,6 +1,6 @@
-"""`ullage` and `python -m ullage`: the command.
+"""The command: `ullage` and `python -m ullage`.
 
-A status line is drawn at every prompt, so it begins before the other commands are loaded.
+A status line is drawn at every prompt, so its command starts before the others are loaded.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Work for an event loop that is begun where it is asked for: what never waits is done at once.
+"""Coroutines that start at once: work that never waits is finished when the call returns.
 
-Most of what a request awaits is there already: a store's memory, a client's socket with room. Such
-work needs no timer and no task of its own. It knows no work.
+Most work of a request never waits: a store answers from memory, a client's socket has room. Such
+work needs no timer and no task. This module knows nothing of the work.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ Result = TypeVar("Result")
 
 
 class Begun(Generic[Result]):
-    """A coroutine that has run up to its first wait; await it for the rest, once.
+    """A coroutine that has run up to its first wait; await it once for the rest.
 
-    Making it raises what the coroutine raises before it waits.
+    The constructor raises what the coroutine raises before it waits.
     """
 
     __slots__ = ("_first", "_is_waiting", "_work", "is_done", "result")
 
     result: Result
-    """What it came to, where it `is_done`."""
+    """The result of the coroutine, set if `is_done`."""
 
     def __init__(self, work: Coroutine[Any, Any, Result]) -> None:
         self._work = work
@@ -33,7 +33,7 @@ class Begun(Generic[Result]):
             self.is_done, self.result = True, done.value
 
     def __await__(self) -> Begun[Result]:
-        """Go on with the coroutine, and return its result."""
+        """Continue the coroutine and return its result."""
         return self
 
     def __iter__(self) -> Begun[Result]:
@@ -43,7 +43,7 @@ class Begun(Generic[Result]):
         return self.send(None)
 
     def send(self, value: Any) -> Any:
-        """Return what is waited for next, first what the coroutine waits for already."""
+        """Return the next awaited object, first the one that the coroutine already waits for."""
         if self.is_done:
             raise StopIteration(self.result)
         if self._is_waiting:
@@ -52,16 +52,16 @@ class Begun(Generic[Result]):
         return self._first
 
     def throw(self, *error: Any) -> Any:
-        """Raise an error where the coroutine waits."""
+        """Raise an error at the point where the coroutine waits."""
         return self._work.throw(*error)
 
     def close(self) -> None:
-        """End the coroutine where it waits."""
+        """End the coroutine at the point where it waits."""
         self._work.close()
 
 
 async def wait_within(seconds: float | None, work: Coroutine[Any, Any, Result]) -> Result:
-    """Return the result of work; raises TimeoutError where it still waits after `seconds`."""
+    """Return the result of work; raises TimeoutError if it takes longer than `seconds`."""
     before = time.monotonic()
     begun = Begun(work)
     if begun.is_done:

@@ -1,8 +1,9 @@
-"""Finds passages that mean what a question means, by static embeddings (extra `embeddings`).
+"""Finds passages with a meaning similar to a question, by static embeddings (extra `embeddings`).
 
-The vectors of 32,000 word parts come with the package `wordllama`; a text is the mean of its parts,
-each weighed by how few passages have it. Nothing is downloaded, and no model runs: of the package
-only two files are read, for importing it sets up logging for the whole process. It knows no store.
+The vectors of 32,000 word parts come with the package `wordllama`. The vector of a text is the mean
+of its parts, and rare parts weigh more. Nothing is downloaded, and no model runs. Only two files of
+the package are read, because importing it sets up logging for the whole process. This module knows
+no store.
 """
 
 from __future__ import annotations
@@ -37,16 +38,16 @@ TOKENIZER: Final = "tokenizers/l2_supercat_tokenizer_config.json"
 TENSOR: Final = "embedding.weight"
 
 NEWEST: Final = 10_000
-"""Passages of an area that are compared with a question: about a second when they are new."""
+"""Most passages of an area that are compared with a question: about a second if they are new."""
 
 KEPT: Final = 2 * NEWEST
-"""Passages whose vectors are kept, 1.3 kB each; beyond, all are forgotten and made anew."""
+"""Most passages whose vectors are kept, 1.3 kB each; above this, all are dropped and made anew."""
 
 FEW: Final = 100
-"""Passages below which their mean says little of what all texts have in common."""
+"""Number of passages below which their mean says little about the common part of all texts."""
 
 GROWN: Final = 2
-"""How much more passages there are when all are weighed anew."""
+"""Growth of the number of passages after which all are weighed anew."""
 
 
 class WordParts:
@@ -67,9 +68,9 @@ class WordParts:
 
 @lru_cache(maxsize=1)
 def load_parts() -> WordParts:
-    """Return the parts that the package `wordllama` has vectors of, read once.
+    """Return the word parts with their vectors from the package `wordllama`, read once.
 
-    Raises ConfigurationError where the extra is not installed, or lacks its files.
+    Raises ConfigurationError if the extra is not installed or lacks its files.
     """
     folder = find_package()
     from tokenizers import Tokenizer
@@ -84,9 +85,9 @@ def load_parts() -> WordParts:
 
 
 def find_package() -> Path:
-    """Return where the package lies, without importing it.
+    """Return the folder of the package, without importing it.
 
-    Raises ConfigurationError where the extra is not installed.
+    Raises ConfigurationError if the extra is not installed.
     """
     places = {name: getattr(find_spec(name), "origin", None) for name in NEEDED}
     if lacking := [name for name, place in places.items() if place is None]:
@@ -95,9 +96,9 @@ def find_package() -> Path:
 
 
 def read_tensor(file: Path, name: str) -> Vectors:
-    """Return a tensor of 16-bit numbers from a file of safetensors, as 32-bit numbers.
+    """Return a tensor of 16-bit numbers from a safetensors file, as 32-bit numbers.
 
-    The file is the length of a JSON header in 8 bytes, the header, and the numbers (safetensors'
+    The file holds the length of a JSON header in 8 bytes, the header, and the numbers (safetensors'
     README, "Format"). Raises ValueError or KeyError for another file.
     """
     import numpy as np
@@ -113,10 +114,10 @@ def read_tensor(file: Path, name: str) -> Vectors:
 
 
 class SimilarPassages:
-    """The newest passages of an index by their vectors, which are made when they are asked for.
+    """The newest passages of an index by their vectors, which are made on demand.
 
-    Nothing is written to a store. What an index no longer holds is not found. Vectors belong to
-    texts, so one of these may be asked about several indexes.
+    Nothing is written to a store. Passages that an index no longer holds are not found. Vectors
+    belong to texts, so one object can serve several indexes.
     """
 
     def __init__(self, parts: WordParts) -> None:
@@ -137,9 +138,9 @@ class SimilarPassages:
         self._weighed = 0
 
     def find(self, passages: Passages, query: str, most: int, area: SearchArea) -> list[Hit]:
-        """Return up to `most` passages of an area that are most like a question, the best first.
+        """Return up to `most` passages of an area that are most similar to a question, best first.
 
-        A passage that is less like it than the mean one is left out.
+        A passage that is less similar than the mean passage is left out.
         """
         with self._lock:
             ranked = self._rank(passages, query, most, area)
@@ -163,7 +164,7 @@ class SimilarPassages:
         return [names[place] for place in best if likeness[place] > 0]
 
     def _take(self, passages: Passages, names: Sequence[Hashable], area: SearchArea) -> None:
-        """Make the vectors of passages that have none yet."""
+        """Make the vectors of new passages."""
         import numpy as np
 
         new = [name for name in names if name not in self._rows]
@@ -183,13 +184,13 @@ class SimilarPassages:
             self._vectors = self._embed(self._cut)
         else:
             self._vectors = np.concatenate((self._vectors, self._embed(cut)))
-        # What all texts have in common tells nothing: cosines are of what differs from the mean.
+        # The common part of all texts says nothing, so cosines use the difference from the mean.
         middle = self._middle = self._vectors.sum(axis=0) / (len(self._vectors) + FEW)
         squares = 1 - 2 * (self._vectors @ middle) + middle @ middle
         self._lengths = np.sqrt(np.maximum(squares, 1e-6))
 
     def _embed(self, cut: Sequence[Parts]) -> Vectors:
-        """Return a vector of length one for each text; of one without parts, zeros."""
+        """Return a vector of length one for each text; zeros for a text without parts."""
         import numpy as np
 
         held, total = self._holding, len(self._cut)
@@ -202,7 +203,7 @@ class SimilarPassages:
 
 
 class LateSimilar:
-    """Finds similar passages; loads what that takes when the first search needs it."""
+    """Finds similar passages; loads the vectors at the first search."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -217,6 +218,6 @@ class LateSimilar:
 
 
 def prepare_similar() -> LateSimilar:
-    """Return what finds passages by their meaning; raises what `find_package` raises."""
+    """Return a finder of similar passages; raises what `find_package` raises."""
     find_package()
     return LateSimilar()

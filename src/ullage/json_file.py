@@ -1,7 +1,7 @@
 """One small JSON file that outlives the process: written whole and atomically.
 
-Several processes may write, the last one wins. A file that cannot be read is replaced, never
-trusted and never fatal. It does not know what is in it.
+Several processes may write; the last one wins. An unreadable file is replaced: it is never trusted
+and never fatal. This module does not know the content.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ log = logging.getLogger("ullage.files")
 Content = TypeVar("Content")
 
 UNREADABLE: Final = (ValueError, KeyError, TypeError, AttributeError)
-"""What reading a file of somebody else's making may raise."""
+"""The errors that reading a file from elsewhere may raise."""
 
 
 class JsonFile:
-    """The file `name` of a folder, or nothing at all where `folder` is None."""
+    """The file `name` in a folder; if `folder` is None, nothing is read or written."""
 
     def __init__(self, folder: Path | None, name: str) -> None:
         self._path = folder / name if folder is not None else None
 
     def load(self, read: Callable[[Any], Content]) -> Content | None:
-        """Return what `read` makes of the file; None without one or with trouble."""
+        """Return the result of `read` on the file, or None if the file is missing or unreadable."""
         if self._path is None:
             return None
         try:
@@ -43,7 +43,7 @@ class JsonFile:
             return None
 
     def save(self, content: Any) -> None:
-        """Write everything; trouble is one warning, since the process knows it all anyway."""
+        """Write the content; a failure is only one warning, as the process has the data anyway."""
         if self._path is None:
             return
         try:

@@ -1,8 +1,8 @@
-"""What was learned of models at their endpoints beside their windows: how they count, their laws.
+"""Lessons about models at their endpoints, apart from windows: how they count, and their laws.
 
-Conversations share it in the process. How a server counts is kept on disk, too, once two reports
-agree; a law that one refusal named is not, and goes on in its conversation alone. It asks nobody
-and decides nothing: `core.tokens.calibration` does.
+All conversations in the process share them. A counting ratio is also kept on disk once two reports
+agree. A law from a refusal is not kept on disk; it is saved only with its conversation. This module
+asks no server and decides nothing: `core.tokens.calibration` does.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ FILE: Final = "counting.json"
 VERSION: Final = 1
 
 MOST: Final = 1_000
-"""Models at endpoints of which something is kept; those that were heard of longest ago go."""
+"""Most models at endpoints with lessons; the longest unused are dropped."""
 
 REPEATED: Final = 2
-"""Reports that must agree before a ratio is kept beyond the process."""
+"""Number of reports that must agree before a ratio is kept on disk."""
 
 MOVED: Final = 0.05
-"""How far a ratio must have moved to be written again, as a share: half of the narrowest band."""
+"""Change of a ratio, as a share, after which it is written again: half of the narrowest band."""
 
 EVERY: Final = "*"
-"""The key under which it is written when everything was forgotten."""
+"""The key that records when everything was forgotten."""
 
 KEPT_S: Final = 30 * 24 * 3600.0
 """Seconds for which a ratio is kept on disk without a new report."""
@@ -46,8 +46,9 @@ KEPT_S: Final = 30 * 24 * 3600.0
 class Lessons:
     """Lessons by key, which names endpoint, credential and model. For any thread.
 
-    `now` returns seconds since the epoch. Nothing is kept on disk where `folder` is None. `tell`
-    hears of a lesson that is worth telling to other processes: a law, or what is kept on disk, too.
+    `now` returns seconds since the epoch. If `folder` is None, nothing is kept on disk. `tell` is
+    called for each lesson that other processes should get: a new law, or a ratio that goes to disk
+    too.
     """
 
     def __init__(self, folder: Path | None, now: Callable[[], float]) -> None:
@@ -60,7 +61,7 @@ class Lessons:
         self._lock = threading.Lock()
 
     def find(self, key: str) -> Learned:
-        """Return what is known of a model."""
+        """Return the lessons about a model."""
         known = self._known.get(key)
         if known is None:
             with self._lock:
@@ -69,9 +70,10 @@ class Lessons:
         return known
 
     def learn(self, key: str, reading: ReportedSize, worked_out: Taught | None = None) -> None:
-        """Calibrate by one report; one that cannot be true changes nothing.
+        """Calibrate with one report; an impossible report changes nothing.
 
-        What it teaches was `worked_out` before, unless another one taught something meanwhile.
+        `worked_out` is the calibration computed earlier; it is used unless another report came
+        meanwhile.
         """
         before = self.find(key)
         with self._lock:
@@ -96,9 +98,9 @@ class Lessons:
             self._pass_on(key)
 
     def take_in(self, key: str, learned: Learned) -> bool:
-        """Take in what a conversation remembers of a model; tell whether that still holds.
+        """Merge the lessons that a conversation carries about its model; return whether they hold.
 
-        It does not where somebody forgot the model since.
+        They do not hold if the model was forgotten later.
         """
         held = self.find(key)
         forgotten = self._forgotten
@@ -110,7 +112,7 @@ class Lessons:
         return True
 
     def forget(self, key: str | None = None, at: float | None = None) -> None:
-        """Forget what was learned of a model, or everything, up to a time (now)."""
+        """Forget the lessons about a model, or all lessons, up to a time (by default now)."""
         until = self._now() if at is None else at
         with self._lock:
             stored = self._entries()
@@ -125,7 +127,7 @@ class Lessons:
         if self.tell is not None:
             self.tell(key, replace(self.find(key), claims=()))
 
-    # --- who calls these holds the lock -----------------------------------------------------------
+    # --- callers of these hold the lock -----------------------------------------------------------
 
     def _keep(self, key: str, learned: Learned) -> None:
         self._known.pop(key, None)
@@ -134,7 +136,7 @@ class Lessons:
             self._known.pop(next(iter(self._known)))
 
     def _is_news(self, key: str, taught: Calibration) -> bool:
-        """Tell whether a calibration is worth writing down: it was repeated, and says more."""
+        """Tell whether a calibration is worth saving: it was repeated, and says something new."""
         before = self._entries().get(key, NOTHING).calibration
         image = taught.image
         if image is not None and image.seen >= AGREED and (before is None or before.image != image):

@@ -1,7 +1,8 @@
-"""What a line of the log belongs to: the request or the job that is worked on.
+"""The work that a log line belongs to: a request or a job.
 
-Whoever begins such work says so once; every line that is logged in its task, in the tasks that it
-begins and in its threads then carries the same fields. It knows no formats and no listeners.
+The code that starts such work calls `begin_work` once. Every line that is logged in its task, in
+tasks started from it and in its threads then carries the same fields. This module knows no formats
+and no listeners.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ _WORK: Final[ContextVar[Callable[[], Fields]]] = ContextVar("work", default=_lis
 
 
 def begin_work(list_fields: Callable[[], Fields]) -> None:
-    """Have the lines of the current task carry the fields that `list_fields` then returns."""
+    """Add the fields that `list_fields` returns to the log lines of the current task."""
     _WORK.set(list_fields)
 
 
 def list_fields() -> Fields:
-    """Return the fields of the work that is under way here."""
+    """Return the fields of the current work."""
     return _WORK.get()()

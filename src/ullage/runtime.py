@@ -1,7 +1,7 @@
-"""What guards and plain functions share: vocabularies, windows, messages read before, lessons.
+"""The state that guards and plain functions share: vocabularies, windows, read messages, lessons.
 
-One `Runtime` can be passed everywhere; `default()` is the one lazily built exception to "no
-module state" and is made anew after a fork. It decides nothing about a conversation.
+One `Runtime` can be passed everywhere. `default()` is the one exception to "no module state": it is
+built on first use, and again after a fork. This module decides nothing about a conversation.
 """
 
 from __future__ import annotations
@@ -45,23 +45,24 @@ if TYPE_CHECKING:
     from ullage.telemetry.protocol import Listener
 
 REMEMBERED: Final = 64 * 1024 * 1024
-"""Bytes, about, of the messages of one dialect that are kept as they were read, and as many again
-of whole histories."""
+"""Approximate bytes of read messages that are kept per dialect, and again as many for whole
+histories.
+"""
 
 BESIDE: Final = 1_000
-"""Bytes, about, that a message takes besides its text."""
+"""Approximate bytes of a message in addition to its text."""
 
 MOST_TOOLS: Final = 200
-"""Lists of tools whose sizes are kept."""
+"""Most tool lists whose sizes are kept."""
 
 MOST_METERS: Final = 1_000
 
 OPEN_WEIGHTS: Final = "o200k_harmony"
-"""The vocabulary of OpenAI's models that others serve, by a template that is public."""
+"""The vocabulary of OpenAI's open models, which others serve with a public template."""
 
 
 class Messages(dict[Any, "Message"]):
-    """Messages that were read before, by content; beyond `most` bytes, about, all are forgotten."""
+    """Messages that were read, by content; above about `most` bytes all are dropped."""
 
     def __init__(self, most: int = REMEMBERED) -> None:
         super().__init__()
@@ -80,12 +81,12 @@ class Messages(dict[Any, "Message"]):
 
 
 def weight(message: Message) -> int:
-    """Return about how many bytes a message takes."""
+    """Return the approximate bytes of a message."""
     return BESIDE + message.characters
 
 
 class _Bounded(dict[Any, Any]):
-    """Up to a number of entries; then all are forgotten."""
+    """A dict with a limited number of entries; when it is full, all are dropped."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -98,12 +99,12 @@ class _Bounded(dict[Any, Any]):
 
 
 class Runtime(Unpicklable):
-    """Shared caches and what was learned. Safe to share between threads and event loops.
+    """Shared caches and lessons. Safe to share between threads and event loops.
 
-    Without `settings` none are read from files or the environment, and no lesson is kept on disk.
-    `store` keeps checkpoints, conversations and originals; without one, in it or in the settings,
-    checkpoints and conversations live in memory and originals are nowhere kept. `remembered` bounds
-    what is kept of messages that were read, in bytes, about, for each dialect that is spoken.
+    Without `settings` no files and no environment are read, and no lesson is kept on disk. `store`
+    keeps checkpoints, conversations and originals. If neither it nor the settings name a store,
+    checkpoints and conversations stay in memory and originals are not kept. `remembered` limits the
+    read messages that are kept, in approximate bytes per dialect.
     """
 
     instead = (
@@ -134,8 +135,9 @@ class Runtime(Unpicklable):
         self.windows = Resolver(self.transport, now, options)
         self.lessons = Lessons(options.folder, now)
         self.outputs: MutableMapping[str, tuple[int, float]] = _Bounded(MOST_METERS)
-        """Of models that refuse a prompt without room for the output: the tokens that programs ask
-        for by themselves, 0 where they say so, and when the refusal was."""
+        """Per model that refuses a prompt without room for the output: the output tokens that
+        programs request by default (0 if requests name them), and the time of the refusal.
+        """
         self.now = now
         self.metrics: Listener | None = None
         self._store = None if store is None else shelter(store)
@@ -156,7 +158,7 @@ class Runtime(Unpicklable):
 
     @property
     def kept(self) -> Store | None:
-        """The store that was configured, opened on first use; None without one."""
+        """The configured store, opened on first use, or None."""
         url = self.settings.store
         if self._store is None and url is not None:
             with self._lock:
@@ -170,24 +172,24 @@ class Runtime(Unpicklable):
 
     @property
     def _limits(self) -> StoreLimits:
-        """How long the configured store keeps what nobody uses."""
+        """How long the configured store keeps unused data."""
         days = self.settings.retention_days
         return STANDARD if days is None else StoreLimits(ttl_s=min(days * DAY_S, WEEK_S))
 
     @property
     def is_store_due(self) -> bool:
-        """Whether there is a configured store that nobody has opened yet."""
+        """True if a store is configured and not open yet."""
         return self._store is None and self.settings.store is not None
 
     @property
     def store(self) -> Store:
-        """Where checkpoints and conversations live: the configured store, or memory."""
+        """The store of checkpoints and conversations: the configured one, or memory."""
         return self.kept or self._memory
 
     def find_laws(self, question: Question) -> frozenset[Law]:
-        """Return what a model demands of a history: by its family, and by what it has refused.
+        """Return the laws of a model for a history: from its family, and from its refusals.
 
-        Whether roles take turns the server's chat template tells, where it shows one.
+        The server's chat template, if known, shows whether roles must take turns.
         """
         taught = self.lessons.find(question.own_key).laws
         served: frozenset[Law] = frozenset()
@@ -196,13 +198,13 @@ class Runtime(Unpicklable):
         return find_family(question.model).laws | taught | served
 
     def find_limits(self, question: Question) -> RequestLimits:
-        """Return what a model's provider takes beside tokens; a server of somebody's own says."""
+        """Return the limits of a model's provider apart from tokens; other servers have none."""
         if not self.windows.is_hosted(question):
             return NO_LIMITS
         return find_family(question.model).limits
 
     def take_in(self, question: Question, conversation: Conversation) -> Conversation:
-        """Take in what a conversation remembers of its model, unless somebody forgot that since."""
+        """Merge the lessons that a conversation carries, unless the model was forgotten since."""
         learned = conversation.learned
         if learned is NOTHING:
             return conversation
@@ -215,7 +217,7 @@ class Runtime(Unpicklable):
         return conversation
 
     def forget(self, question: Question | None = None) -> None:
-        """Forget what was heard and learned of a model at its endpoint, or everything."""
+        """Forget everything probed and learned about a model at its endpoint, or about all models."""
         self.windows.forget(question)
         self.lessons.forget(None if question is None else question.own_key)
         if question is None:
@@ -225,19 +227,19 @@ class Runtime(Unpicklable):
         self._plain.clear()
 
     def hear_lesson(self, key: str, learned: Learned) -> None:
-        """Take in what another process learned of how a model counts, and of its laws."""
+        """Take over what another process learned about a model's counting and laws."""
         if self.lessons.take_in(key, learned):
             self._plain.clear()
 
     def hear_forgotten(self, key: str, own_key: str, at: float) -> None:
-        """Forget what somebody asked another process to forget, `at` seconds since the epoch."""
+        """Forget a model as another process was asked to, `at` seconds since the epoch."""
         self.windows.forget_key(key, at)
         self.lessons.forget(own_key, at)
         self.outputs.pop(own_key, None)
         self._plain.clear()
 
     def codec_for(self, dialect: DialectName) -> Codec:
-        """Return the codec of a dialect; what it read before is shared."""
+        """Return the codec of a dialect; the messages that it has read are shared."""
         codec = self._codecs.get(dialect)
         if codec is None:
             from ullage.core.messages.readings import Readings
@@ -247,7 +249,7 @@ class Runtime(Unpicklable):
         return codec
 
     def read(self, body: Measurable) -> Transcript:
-        """Read a request; its dialect, in the transcript's rules, is found out if not given."""
+        """Read a request; if its dialect is not given, detect it (see the transcript's rules)."""
         body = body.normalise()
         return self.codec_for(body.find_dialect()).read(body.messages)
 
@@ -260,11 +262,11 @@ class Runtime(Unpicklable):
         return measure(transcript, meter, system=system, tools=body.tools)
 
     def meter(self, question: Question, dialect: DialectName = dialects.DEFAULT) -> Meter:
-        """Return how to measure for a model: exactly where its vocabulary is at hand.
+        """Return the meter for a model; it is exact if the vocabulary is known and available.
 
-        A server that is no known provider's may serve anything under any name: there only the ids
-        of open weights are believed, and what the server reports calibrates. Where the vocabulary
-        is not at hand, its family's band holds.
+        A server that is not a known provider's may serve anything under any name. There, only the
+        ids of open weights are trusted, and the server's reports calibrate the meter. If the
+        vocabulary is not available, the band of its family applies.
         """
         alone = question.asks_nobody
         meter = self._plain.get((question.model, dialect)) if alone else None
@@ -321,20 +323,20 @@ class Runtime(Unpicklable):
         self._loaded[question.model, dialect] = None
 
     def text_meter(self, model: str | None) -> Meter:
-        """Return the meter of a model that is named alone; one look-up after the first."""
+        """Return the meter for a model given only by name; one look-up after the first call."""
         return self._plain.get((model, dialects.DEFAULT)) or self.meter(Question(model))
 
     def learn(
         self, question: Question, reading: ReportedSize, worked_out: Taught | None = None
     ) -> None:
-        """Calibrate by one report, as `Lessons.learn`; one that cannot be true is left out."""
+        """Calibrate with one report, as `Lessons.learn` does; an impossible report is ignored."""
         self.lessons.learn(question.own_key, reading, worked_out)
         self._plain.clear()
 
     def server_count(
         self, question: Question, dialect: DialectName, body: Measurable
     ) -> int | None:
-        """Ask the server to count a request; None where it counts none, or has no answer."""
+        """Ask the server to count a request; return None if it cannot count or does not answer."""
         ask = self._count(question, dialect, body)
         if ask is None:
             return None
@@ -356,7 +358,8 @@ class Runtime(Unpicklable):
     def dropped_rows(self, question: Question) -> frozenset[str] | None:
         """Return the rows of a context report that a server's chat template leaves out.
 
-        None where its server was not recognised, or cannot say. An answer is asked for once.
+        Returns None if the server was not recognised or cannot tell. The server is asked until it
+        answers.
         """
         from ullage.counters import template
 
@@ -378,7 +381,7 @@ class Runtime(Unpicklable):
             return None
         server, base = found
         messages = body.messages
-        if "alternation" in self.find_laws(question):  # the template would render no others
+        if "alternation" in self.find_laws(question):  # the template rejects other histories
             codec = self.codec_for(dialect)
             messages = alternate(codec.read(messages), codec)
         prompt = remote.Prompt(
@@ -393,9 +396,10 @@ class Runtime(Unpicklable):
 
 @dataclass(frozen=True, slots=True)
 class Measurable:
-    """A request as a caller has it: what is to be measured.
+    """A caller's request, to be measured.
 
-    `system` is text, Anthropic's blocks or None; `dialect` None is found out from the shape.
+    `system` is text, Anthropic's blocks or None. If `dialect` is None, it is detected from the
+    shape.
     """
 
     messages: Any
@@ -404,16 +408,16 @@ class Measurable:
     dialect: str | None = None
 
     def find_dialect(self) -> DialectName:
-        """Return the dialect: the one that is named, else the one that the shape shows."""
+        """Return the given dialect, or else the one that the shape shows."""
         if self.dialect is not None:
             return dialects.parse_name(self.dialect)
         return dialects.recognise(self.messages, system=self.system, tools=self.tools)
 
     def normalise(self) -> Measurable:
-        """Return the same request, its dialect named, with a list of messages that can be edited.
+        """Return the same request with its dialect and with a list of messages that can be edited.
 
-        The Responses API takes a string for one message of the user, where somebody says that
-        this is its dialect. Raises MalformedHistoryError for anything else that is no list.
+        A string is accepted as one user message if the given dialect allows that (Responses API).
+        Raises MalformedHistoryError for anything else that is no list.
         """
         messages = self.messages
         if isinstance(messages, str) and self.dialect is not None:
@@ -432,7 +436,7 @@ class Measurable:
 
 
 def _is_exact(known: Vocabulary, *, hosted: bool) -> bool:
-    """Tell whether a vocabulary and its framing are the model's own: then no report corrects it."""
+    """Tell whether vocabulary and framing are the model's own, so that no report corrects them."""
     return known.exact and hosted and known.family is None
 
 
@@ -440,7 +444,7 @@ SAID: Final = '[{"role": "user", "content": text}]'
 
 
 def _instead(value: Any) -> str:
-    """Say what to pass in the place of what is no list."""
+    """Return advice for a caller who passed something other than a list."""
     from ullage.core.messages.foreign import find_adapter
 
     held = value if isinstance(value, Mapping) else {}
@@ -474,11 +478,11 @@ def _instead(value: Any) -> str:
 
 
 class RequestOptions(TypedDict, total=False):
-    """What a request is, beside its messages, and whom it is for; every key may be left out.
+    """The parts of a request apart from its messages, and its target; every key may be left out.
 
-    `dialect` is the name of one, found out from the shape otherwise; `system` is text or blocks of
-    text. `base_url`, `provider` and `api_key` say who serves `model`; `runtime` carries caches and
-    lessons, by default this process's own.
+    `dialect` is a dialect's name, by default detected from the shape. `system` is text or blocks of
+    text. `base_url`, `provider` and `api_key` name the server of `model`. `runtime` holds caches
+    and lessons; by default it is that of the process.
     """
 
     model: str | None
@@ -492,7 +496,7 @@ class RequestOptions(TypedDict, total=False):
 
 
 def parse_options(messages: Any, given: RequestOptions) -> tuple[Runtime, Question, Measurable]:
-    """Return runtime, question and body of a request; raises TypeError for a key there is not."""
+    """Return runtime, question and body of a request; raises TypeError for an unknown key."""
     unknown = given.keys() - RequestOptions.__optional_keys__
     if unknown:
         known = ", ".join(sorted(RequestOptions.__optional_keys__))
@@ -516,7 +520,7 @@ def system_text(system: Any) -> str | None:
 
 
 def plain(items: Any) -> Any:
-    """Return messages or tools as JSON can carry them: SDK objects become mappings."""
+    """Return messages or tools as plain JSON data: SDK objects become mappings."""
     if items is None or isinstance(items, str):
         return items
     return [_plain(item) for item in items]
@@ -535,13 +539,13 @@ def _dump_model(value: Any) -> Any:
 
 
 class _Default:
-    """Holds the default runtime of this process."""
+    """The holder of this process's default runtime."""
 
     def __init__(self) -> None:
         self.renew()
 
     def renew(self) -> None:
-        """Have the next that asks build a runtime, as a process does that was forked."""
+        """Drop the runtime, so that the next call builds a new one, for example after a fork."""
         self.runtime: Runtime | None = None
         self.lock = threading.Lock()
 
@@ -553,7 +557,7 @@ class _Default:
 
 
 def _settings() -> Settings:
-    """Return what files and environment say; lessons go to the user's cache by default."""
+    """Return the settings from files and environment; lessons go to the user's cache by default."""
     import platformdirs
 
     config.set_log_levels()
@@ -567,7 +571,7 @@ _default = _Default()
 
 
 def make_runtime(*, remembered: int = REMEMBERED) -> Runtime:
-    """Return a runtime by the settings of this user; arguments are those of `Runtime`."""
+    """Return a runtime with this user's settings; arguments are those of `Runtime`."""
     return Runtime(settings=_settings(), remembered=remembered)
 
 

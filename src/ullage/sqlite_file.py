@@ -1,9 +1,9 @@
 """A SQLite file of another program, read and never changed.
 
-Nothing is written beside it and no lock of it is taken that a writer waits for: a log of writes is
-read through the index that its program keeps (`readonly_shm`); where there is no index, the file is
-read as it lies (`immutable`). It does not know what is in the tables. Files of our own are
-`storage.database`'s.
+Nothing is written next to it, and no lock is taken that a writer waits for. A write-ahead log is
+read through the index that its program keeps (`readonly_shm`). If there is no index, the file is
+read as it is (`immutable`). This module does not know the tables. For our own files see
+`storage.database`.
 
 Sources: sqlite.org/uri.html (mode, immutable), sqlite.org/wal.html (read-only databases).
 """
@@ -20,16 +20,16 @@ from ullage.core.errors import ConfigurationError
 from ullage.core.errors.extras import explain_missing
 
 MAGIC: Final = b"SQLite format 3\0"
-"""How such a file begins."""
+"""The first bytes of a SQLite file."""
 
 LONGEST: Final = 128 * 1024 * 1024
-"""Bytes of one value that are read."""
+"""Most bytes of one value that are read."""
 
 WAIT_MS: Final = 500
 
 
 class SqliteTables:
-    """The tables of one file; `is_behind` tells that writes may lie beside it unread."""
+    """The tables of one file; `is_behind` says that its write-ahead log was not read."""
 
     def __init__(self, connection: Any, name: str, *, is_behind: bool) -> None:
         self._connection = connection
@@ -37,7 +37,7 @@ class SqliteTables:
         self.is_behind = is_behind
 
     def select(self, statement: str, values: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
-        """Yield rows; raises ConfigurationError where the file is damaged or has other tables."""
+        """Yield rows; raises ConfigurationError if the file is damaged or has other tables."""
         import apsw
 
         try:
@@ -46,14 +46,14 @@ class SqliteTables:
             raise explain(self._name, error) from error
 
     def list_columns(self, table: str) -> frozenset[str]:
-        """Return the names of a table's columns, none where there is no such table."""
+        """Return the names of a table's columns; empty if there is no such table."""
         found = self.select("SELECT name FROM pragma_table_info(?)", (table,))
         return frozenset(str(name) for (name,) in found)
 
 
 @contextmanager
 def lend_tables(path: str | os.PathLike[str]) -> Iterator[SqliteTables]:
-    """Lend the tables of a file as they are now; raises ConfigurationError if it cannot be read."""
+    """Yield the tables of a file in their current state; ConfigurationError if it is unreadable."""
     try:
         import apsw
     except ImportError as error:
@@ -70,7 +70,7 @@ def lend_tables(path: str | os.PathLike[str]) -> Iterator[SqliteTables]:
     try:
         connection.set_busy_timeout(WAIT_MS)
         connection.limit(apsw.SQLITE_LIMIT_LENGTH, LONGEST)
-        connection.execute("BEGIN")  # one look: what is read belongs together
+        connection.execute("BEGIN")  # one snapshot, so that all reads belong together
         is_behind = not is_indexed and _has_content(f"{name}-wal")
         yield SqliteTables(connection, name, is_behind=is_behind)
     finally:
@@ -78,7 +78,7 @@ def lend_tables(path: str | os.PathLike[str]) -> Iterator[SqliteTables]:
 
 
 def explain(name: str, error: Exception) -> ConfigurationError:
-    """Return the error for a file that SQLite does not read."""
+    """Return the error for a file that SQLite cannot read."""
     return ConfigurationError(f"{name} cannot be read as SQLite: {error}")
 
 
@@ -86,7 +86,7 @@ def is_database(path: str | os.PathLike[str]) -> bool:
     """Tell whether a file begins as a SQLite file does."""
     try:
         if not os.path.isfile(path):
-            return False  # a pipe would wait, and a folder has no bytes
+            return False  # reading a pipe would block, and a folder has no bytes
         with open(path, "rb") as file:
             return file.read(len(MAGIC)) == MAGIC
     except (OSError, ValueError):

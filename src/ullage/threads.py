@@ -1,7 +1,8 @@
-"""Threads for work that blocks, so that an event loop does not: few, and for one purpose each.
+"""Threads for blocking work, so that event loops do not block: few, and one pool per purpose.
 
-The default pool of asyncio is everybody's: a store that hangs would take it from all others. These
-threads are daemons, so a store that hangs keeps no program from ending. It knows no work.
+The default pool of asyncio is shared by all: a store that hangs would block everything else. These
+threads are daemons, so that a store that hangs does not keep a program alive. This module knows
+nothing of the work.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Result = TypeVar("Result")
 
 
 class Threads:
-    """Up to `most` threads, begun when there is work. Safe to share between loops and threads."""
+    """Up to `most` threads, started on demand. Safe to share between loops and threads."""
 
     def __init__(self, name: str, most: int) -> None:
         self._name, self._most = name, most
@@ -37,8 +38,8 @@ class Threads:
     ) -> Result:
         """Do blocking work in a thread and return its result, or raise its error.
 
-        Where the wait is cancelled, work that has not begun never will; what has begun goes on to
-        its end, and its result is dropped.
+        If the wait is cancelled, work that has not started never will. Started work runs to its
+        end, and its result is dropped.
         """
         import asyncio
 
@@ -46,8 +47,8 @@ class Threads:
         return await asyncio.wrap_future(self.submit(bound))
 
     def submit(self, work: Callable[[], Result]) -> Future[Result]:
-        """Have work done in a thread; return the future of its result."""
-        if self._pid != os.getpid():  # the threads stayed with the parent
+        """Queue work for a thread; return the future of its result."""
+        if self._pid != os.getpid():  # after a fork: the threads stayed with the parent
             self._begin_anew()
         from concurrent.futures import Future
 
@@ -75,7 +76,7 @@ class Threads:
             del found, future, work  # an idle thread holds nothing
 
     def _next(self) -> tuple[Future[Any], Callable[[], Any]] | None:
-        """Return the next work, None where there was none for a while."""
+        """Return the next work, or None if there was none for `IDLE_S` seconds."""
         with self._gate:
             self._idle += 1
             there = self._gate.wait_for(lambda: self._waiting, IDLE_S)
@@ -87,7 +88,7 @@ class Threads:
 
 
 class AtOnce(Threads):
-    """No threads: work that never waits is done where it is asked for."""
+    """A pool without threads: work that never waits is done by the caller."""
 
     def __init__(self) -> None:
         super().__init__("ullage-none", 0)
@@ -100,10 +101,10 @@ class AtOnce(Threads):
 
 
 def settle(future: Future[Any], work: Callable[[], Any]) -> None:
-    """Do work, and have a future end as it does."""
+    """Do work, and set its result or error on a future."""
     try:
         result = work()
-    except BaseException as error:  # noqa: BLE001 - it is raised where the result is waited for
+    except BaseException as error:  # noqa: BLE001 - it is raised to the waiter
         future.set_exception(error)
     else:
         future.set_result(result)
@@ -112,7 +113,7 @@ def settle(future: Future[Any], work: Callable[[], Any]) -> None:
 async def acquire_lock(lock: threading.Lock, threads: Threads) -> None:
     """Acquire a lock that another thread or task may hold, without blocking the event loop.
 
-    Where the wait is cancelled, the lock is not held.
+    If the wait is cancelled, the lock is not held.
     """
     import asyncio
 
@@ -132,10 +133,10 @@ async def acquire_lock(lock: threading.Lock, threads: Threads) -> None:
 
 
 async def finish(work: asyncio.Future[Result], grace_s: float | None = None) -> Result:
-    """Return the result of work that is not to be broken off.
+    """Return the result of work that must not be interrupted.
 
-    Where the wait is cancelled, it goes on until the work is over, or for `grace_s` seconds
-    longer; then the cancellation goes on. The error of such work is dropped.
+    If the wait is cancelled, it continues until the work is done, or for `grace_s` more seconds.
+    Then CancelledError is raised, and an error of the work is dropped.
     """
     import asyncio
 
@@ -160,4 +161,4 @@ async def finish(work: asyncio.Future[Result], grace_s: float | None = None) -> 
 
 def _drop_error(work: asyncio.Future[Any]) -> None:
     if not work.cancelled():
-        work.exception()  # asked for, because asyncio warns of errors that nobody asks for
+        work.exception()  # retrieved, because asyncio warns of unretrieved errors

@@ -1,10 +1,10 @@
 """The one HTTP client of the library: limits, time-outs and redaction.
 
-`Transport` does small JSON exchanges; a server that cannot be asked is an answer there
-(`Answer.fault`), not an exception. `StreamingClient` opens answers that are read as they arrive,
-and `pull` opens files, which may be long; both raise `Broken`. It knows URLs and bytes, nothing of
-models or windows. The client library, httpx2 or httpx, is imported on first use: `import ullage`
-stays light.
+`Transport` does small JSON exchanges; a network error there is a response with a `fault`, not an
+exception. `StreamingClient` opens responses that are read as they arrive, and `pull` opens files,
+which may be long; both raise `Broken`. This module knows URLs and bytes, and nothing of models or
+windows. The client library, httpx2 or httpx, is imported on first use, so that `import ullage`
+stays fast.
 """
 
 from __future__ import annotations
@@ -29,40 +29,40 @@ if TYPE_CHECKING:
     import httpx2
 
 CONNECT_TIMEOUT_S: Final = 2.0
-"""A server that is not there fails fast (window page, caches)."""
+"""Short, so that an absent server fails fast (window page, caches)."""
 
 READ_TIMEOUT_S: Final = 30.0
-"""A router may have to load a cold model first, which the next chat would wait for anyway."""
+"""Long, because a router may have to load a model; the next chat would wait for that anyway."""
 
 MOST_BYTES: Final = 8 * 1024 * 1024
 """The largest body that is read; the longest model listing seen is about 2 MiB."""
 
 
 CLIENT: Final = "ULLAGE_HTTP_CLIENT"
-"""The variable that names the client library."""
+"""The environment variable that names the client library."""
 
 SECRET_LENGTH: Final = 4
-"""Characters from which on a key is taken for a secret; a shorter one would blot out words."""
+"""Least characters of a key that is masked as a secret; a shorter one would mask parts of words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long to wait, in seconds."""
+    """Time-outs in seconds."""
 
     connect_s: float = CONNECT_TIMEOUT_S
     read_s: float = READ_TIMEOUT_S
 
 
 Auth = Literal["bearer", "api-key", "x-api-key", "x-goog-api-key", "none"]
-"""How a key travels. `api-key` is `Authorization: Api-Key K`; with `none` it stays at home."""
+"""How a key is sent. `api-key` means `Authorization: Api-Key K`; with `none` it is not sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
     """One request: GET without `body`, POST with it (sent as JSON).
 
-    `extra` are further headers, in lower case; they hold no secret. `private` are such that may,
-    and that win over all others.
+    `extra` are further headers without secrets, in lower case. `private` are headers that may
+    contain secrets; they override all others.
     """
 
     url: str
@@ -75,7 +75,7 @@ class HttpRequest:
     def headers(self) -> dict[str, str]:
         """Return the headers; the key goes to the host of `url` and nowhere else.
 
-        A user and password in the URL travel as a header: the client library logs URLs.
+        A user and password in the URL are sent as a header, because the client library logs URLs.
         """
         headers = dict(self.extra)
         basic = _basic(self.url)
@@ -89,10 +89,10 @@ class HttpRequest:
         return {**headers, **dict(self.private)}
 
     def secrets(self) -> tuple[str, ...]:
-        """Return what no message may quote: the key, private headers, a password in the URL."""
+        """Return the texts that no message may quote: key, private headers, password in the URL."""
         try:
             password = urlsplit(self.url).password or ""
-        except ValueError:  # no URL at all
+        except ValueError:  # not a URL
             password = ""
         told = (
             self.api_key,
@@ -106,14 +106,14 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """What came back: `status` 0 and a `fault` in words when nothing did."""
+    """A response; if there was none, `status` is 0 and `fault` describes the error."""
 
     status: int
     body: bytes = b""
     fault: str = ""
 
     def json(self) -> Any:
-        """Return the parsed body, or None when it is no JSON (or nested beyond all reason)."""
+        """Return the parsed body, or None if it is not JSON (or nested too deeply)."""
         try:
             return json.loads(self.body)
         except (ValueError, RecursionError):
@@ -121,9 +121,10 @@ class HttpResponse:
 
 
 def load_library() -> Any:
-    """Return httpx2, or httpx where ULLAGE_HTTP_CLIENT names it or httpx2 cannot be imported.
+    """Return httpx2, or httpx if ULLAGE_HTTP_CLIENT names it or httpx2 cannot be imported.
 
-    What is used of them here is the same in both. Raises ConfigurationError where there is none.
+    This module uses only features that both have. Raises ConfigurationError if neither is
+    available.
     """
     named = os.environ.get(CLIENT, "")
     if named not in ("", "httpx", "httpx2"):
@@ -150,11 +151,11 @@ def loopback(url: str) -> bool:
 
 
 def find_proxy(url: str) -> str | None:
-    """Return the proxy by which requests to a URL leave this machine, None where they go straight.
+    """Return the proxy for requests to a URL, or None for a direct connection.
 
-    It is what the system says, by HTTPS_PROXY, HTTP_PROXY and NO_PROXY or by its own settings
-    (Python's `urllib.request.getproxies`). No proxy is asked for a server on this machine. Raises
-    Broken for a proxy of another kind than http and https.
+    It comes from HTTPS_PROXY, HTTP_PROXY and NO_PROXY or from the system's settings (Python's
+    `urllib.request.getproxies`). Requests to this machine use no proxy. Raises Broken for a proxy
+    that is neither http nor https.
     """
     if loopback(url):
         return None
@@ -175,16 +176,16 @@ def find_proxy(url: str) -> str | None:
 
 
 def make_tls() -> ssl.SSLContext:
-    """Return what checks servers' certificates: by the system's authorities, with httpx certifi's.
+    """Return a TLS context that trusts the system's authorities; with httpx, certifi's.
 
-    SSL_CERT_FILE and SSL_CERT_DIR name others.
+    SSL_CERT_FILE and SSL_CERT_DIR override them.
     """
     context: ssl.SSLContext = load_library().create_ssl_context()
     return context
 
 
 def mask_url(url: str) -> str:
-    """Return a URL as it may stand in a message: without the user and password it may hold."""
+    """Return a URL for messages: without the user and password that it may contain."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
@@ -193,13 +194,13 @@ _LOOPBACK: Final = re.compile(r"127(?:\.\d{1,3}){3}")
 
 
 class Transport:
-    """Ask servers, synchronously or not. Clients are made per call: exchanges are few and small."""
+    """A sync and async HTTP client, made anew per call: exchanges are few and small."""
 
     def __init__(self, timeouts: Timeouts | None = None) -> None:
         self._timeouts = timeouts or Timeouts()
 
     def ask(self, what: HttpRequest) -> HttpResponse:
-        """Send one request and read the answer; never raises for network trouble."""
+        """Send one request and read the response; network trouble never raises an exception."""
         library = load_library()
         try:
             call, options = _call(what), _options(what.url, self._timeouts)
@@ -245,7 +246,7 @@ def _options(url: str, limits: Timeouts) -> dict[str, Any]:
     library = load_library()
 
     timeout = library.Timeout(limits.read_s, connect=limits.connect_s)
-    # Reading the root certificates takes 25 ms; a context without any trusts nobody.
+    # Reading the root certificates takes 25 ms; a context without them trusts no server.
     plain = urlsplit(url).scheme == "http"
     return {
         "timeout": timeout,
@@ -257,11 +258,11 @@ def _options(url: str, limits: Timeouts) -> dict[str, Any]:
 
 
 How = Literal["unsendable", "unreached", "stalled", "lost"]
-"""How an exchange broke: never begun for a fault of the request, no server, silence, or midway."""
+"""How an exchange broke: a faulty request, no server, no more bytes, or a broken connection."""
 
 
 class Broken(ProviderError):  # noqa: N818 - named for what happened to the exchange
-    """Report an exchange that did not come to its end; `how` tells where it broke."""
+    """Report an exchange that did not finish; `how` tells how it broke."""
 
     code = "broken"
 
@@ -271,9 +272,9 @@ class Broken(ProviderError):  # noqa: N818 - named for what happened to the exch
 
 
 class StreamingClient:
-    """Open answers that are read as they arrive, on connections kept for the next one.
+    """Open responses that are read as they arrive; connections are kept for later requests.
 
-    Belongs to one server and one event loop, and is closed there. Redirects are not followed.
+    Belongs to one server and one event loop, where it must be closed. Redirects are not followed.
     """
 
     def __init__(self, timeouts: Timeouts) -> None:
@@ -281,9 +282,9 @@ class StreamingClient:
         self._client: httpx2.AsyncClient | None = None
 
     async def open(self, what: HttpRequest) -> Incoming:
-        """Send a request and return its answer once the status is there. Raises Broken.
+        """Send a request and return its response once the status has arrived. Raises Broken.
 
-        Close what is returned; a cancellation closes the connection.
+        Close the returned object; a cancellation closes the connection.
         """
         library = load_library()
         try:
@@ -297,17 +298,17 @@ class StreamingClient:
                 return Incoming(what, await self._client.send(request, stream=True))
             except (library.HTTPError, OSError, ValueError) as error:
                 broken = _translate_error(what, error)
-        raise broken  # out here, so that what the library said of the key is not in its context
+        raise broken  # here, so that its context has no library error that quotes the key
 
     async def aclose(self) -> None:
-        """Close the connections. The next answer opens new ones."""
+        """Close the connections. The next request opens new ones."""
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
 
 
 class Incoming:
-    """An answer on its way: its status and headers, names in lower case, and its bytes."""
+    """A response that is arriving: its status, its headers with lower-case names, and its bytes."""
 
     def __init__(self, what: HttpRequest, response: httpx2.Response) -> None:
         self.status = response.status_code
@@ -317,7 +318,7 @@ class Incoming:
         self._source = response.aiter_bytes()
 
     async def next(self) -> bytes | None:
-        """Return the bytes that arrive next, None at the end. Raises Broken."""
+        """Return the next bytes, or None at the end. Raises Broken."""
         try:
             return await anext(self._source, None)
         except (load_library().HTTPError, OSError) as error:
@@ -325,23 +326,23 @@ class Incoming:
         raise broken
 
     async def body(self, most_bytes: int = MOST_BYTES) -> bytes:
-        """Return the whole body, of a longer one its first `most_bytes`. Raises Broken."""
+        """Return the body, at most its first `most_bytes`. Raises Broken."""
         body = bytearray()
         while len(body) < most_bytes and (chunk := await self.next()) is not None:
             body += chunk
         return bytes(body[:most_bytes])
 
     async def aclose(self) -> None:
-        """End the answer: a connection with bytes left to come is closed."""
+        """End the response; if bytes are left, the connection is closed."""
         await self._source.aclose()
         await self._response.aclose()
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """How files are reached, beyond what the environment says.
+    """How files are reached, in addition to the environment's settings.
 
-    `proxy` is its URL, `authorities` a PEM file of certificates to trust besides the usual ones,
+    `proxy` is the proxy's URL. `authorities` is a PEM file of additional trusted certificates.
     `unchecked` names hosts whose certificates are not checked.
     """
 
@@ -352,9 +353,9 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """A file on its way: `start` is the place of its first byte, `size` that of its end, if known.
+    """A file that is arriving, from offset `start` to `size` (None if unknown).
 
-    `url` is where it came from in the end, behind all redirects.
+    `url` is the final URL after all redirects.
     """
 
     status: int
@@ -365,15 +366,15 @@ class Pull:
 
 
 PATIENT: Final = Timeouts(10.0, 60.0)
-"""For files from far away: one silent minute is a stall."""
+"""For files from far away: one minute without bytes is a stall."""
 
 
 @contextlib.contextmanager
 def pull(what: HttpRequest, route: Route, *, skip: int = 0) -> Iterator[Pull]:
-    """Open a file, from byte `skip` on where the server can do that. Raises Broken.
+    """Open a file, from byte `skip` on if the server can do that. Raises Broken.
 
-    Redirects are followed. A key stays with its host: the library drops it elsewhere.
-    Reading `blocks` raises Broken, too.
+    Redirects are followed. The key stays with its host: the library drops it for other hosts.
+    Reading `blocks` raises Broken too.
     """
     library = load_library()
 
@@ -394,13 +395,13 @@ def pull(what: HttpRequest, route: Route, *, skip: int = 0) -> Iterator[Pull]:
             with contextlib.closing(response):
                 yield _make_pull(what, response)
             return
-    raise broken  # out here, as in `Line.open`
+    raise broken  # here, as in `StreamingClient.open`
 
 
 def _make_client_options(what: HttpRequest, route: Route) -> dict[str, Any]:
     """Return the arguments of a client that follows redirects on this route."""
     chosen = {**_options(what.url, PATIENT), "follow_redirects": True, "max_redirects": 5}
-    chosen["verify"] = make_tls()  # also of http: a redirect may lead to a host that is checked
+    chosen["verify"] = make_tls()  # also for http: a redirect may lead to an https host
     if route.proxy is not None:
         chosen["proxy"] = route.proxy
     if urlsplit(what.url).hostname in route.unchecked:
@@ -411,7 +412,7 @@ def _make_client_options(what: HttpRequest, route: Route) -> dict[str, Any]:
 
 
 _RANGE: Final = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
-"""What a partial answer says of itself (RFC 9110, section 14.4)."""
+"""The header of a partial response (RFC 9110, section 14.4)."""
 
 
 def _make_pull(what: HttpRequest, response: httpx2.Response) -> Pull:
@@ -429,7 +430,7 @@ def _make_pull(what: HttpRequest, response: httpx2.Response) -> Pull:
 
 def _blocks(what: HttpRequest, response: httpx2.Response) -> Iterator[bytes]:
     try:
-        yield from response.iter_bytes()  # as they come: what came before a break is kept
+        yield from response.iter_bytes()  # as they arrive, so that bytes before a break are kept
         return
     except (load_library().HTTPError, OSError) as error:
         broken = _translate_error(what, error)
@@ -437,7 +438,7 @@ def _blocks(what: HttpRequest, response: httpx2.Response) -> Iterator[bytes]:
 
 
 def _translate_error(what: HttpRequest, error: Exception) -> Broken:
-    """Return what an exception of the client library means."""
+    """Return the meaning of an exception of the client library."""
     library = load_library()
 
     unreached = (
@@ -457,7 +458,7 @@ def _translate_error(what: HttpRequest, error: Exception) -> Broken:
 
 
 def _basic(url: str) -> str:
-    """Return the user and password of a URL as HTTP's basic authentication writes them."""
+    """Return user and password of a URL in the form of HTTP basic authentication."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -469,11 +470,11 @@ def _basic(url: str) -> str:
 
 
 def _call(what: HttpRequest) -> dict[str, Any]:
-    """Return the arguments of the exchange. Raises for a body that JSON cannot carry."""
+    """Return the arguments of the exchange. Raises if JSON cannot represent the body."""
     url = mask_url(what.url) if _basic(what.url) else what.url
     if what.body is None:
         return {"method": "GET", "url": url, "headers": what.headers()}
-    # ASCII, so that a lone surrogate travels as the escape that it came as.
+    # ASCII, so that a lone surrogate is sent as the escape that it was.
     content = json.dumps(what.body, default=str).encode("ascii")
     headers = {**what.headers(), "content-type": "application/json"}
     return {"method": "POST", "url": url, "content": content, "headers": headers}
@@ -489,12 +490,12 @@ def _answer(status: int, chunks: Any) -> HttpResponse:
 
 
 def _fault(what: HttpRequest, error: Exception) -> str:
-    """Say what went wrong without the key, which some libraries quote with the request."""
+    """Describe an error without the key, which some libraries quote with the request."""
     named = "" if isinstance(error, Broken) else f"{type(error).__name__}: "
     text = f"{named}{error}" if str(error) else type(error).__name__
     return redact(text, what.secrets())
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:
-    """Return a text without secrets, also as JSON, URLs and basic authorisation carry them."""
+    """Return a text without secrets, also in their forms in JSON, URLs and basic authentication."""
     return Redactor(secrets, SECRET_LENGTH).text(text)

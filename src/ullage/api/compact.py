@@ -75,12 +75,12 @@ class Compaction(Generic[Element]):
 
     @property
     def changed(self) -> bool:
-        """Tell whether the compaction edited anything."""
+        """True if the compaction edited anything."""
         return self.outcome.changed
 
     @property
     def reached(self) -> bool:
-        """Tell whether the upper edge of the result is at or under the target."""
+        """True if the upper edge of the result is at or under the target."""
         return self.outcome.reached
 
     @property
@@ -116,9 +116,7 @@ class Compaction(Generic[Element]):
 
     @property
     def violations(self) -> tuple[laws.Violation, ...]:
-        """The laws that the planned result would have broken; if there are any, nothing was
-        changed.
-        """
+        """The laws that the planned result would have broken; if any, nothing was changed."""
         return self.outcome.violations
 
     @property
@@ -128,7 +126,7 @@ class Compaction(Generic[Element]):
 
     @property
     def seen(self) -> float | None:
-        """The share of the left-out text that a summarizer was shown, or None without a summarizer."""
+        """The share of the left-out text that a summarizer was shown; None without a summarizer."""
         return self.outcome.written.seen if self.outcome.written is not None else None
 
     @property
@@ -175,8 +173,8 @@ def compact(messages: Sequence[Any], **options: Unpack[CompactOptions]) -> Compa
     options: `policy`; `summarizer` ("same" asks `model` at `base_url` with `api_key`); `pins`
     (positions of messages); `tools`; `system`; `model`; `dialect` (by default detected from the
     messages); `dry_run`; `runtime`; `report`, a callable that gets the number of answered summary
-    requests; and `store`, which keeps what is left out, so that placeholders can refer to it (see
-    `ullage.recall`). Failures of the summarizer are listed in `faults`.
+    requests; and `store`, which keeps the left-out texts, so that placeholders can refer to them
+    (see `ullage.recall`). Failures of the summarizer are listed in `faults`.
 
     Raises CompactionError for a missing or invalid target; ConfigurationError for an invalid pin;
     ContextWindowUnknown for a ratio of an unknown window; MalformedHistoryError if `messages` is
@@ -336,7 +334,7 @@ class _Job(Generic[Element]):
         return compacting(transcript, measured, meter, codec, order)
 
     def _obstacle(self, outcome: Outcome) -> str | None:
-        """Explain why the target was not reached; None if it was."""
+        """Explain why the target was not reached, or return None if it was."""
         if outcome.reason not in ("cannot_reach_target", "cannot_compact"):
             return None
         transcript, sizes = self.transcript, outcome.before.by_message

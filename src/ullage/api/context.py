@@ -473,7 +473,7 @@ def _prices(model: str | None, session: ImportedSession, shared: Runtime) -> tup
 
 
 def compaction_point(window: Window, policy: Policy | str = "ladder") -> int | None:
-    """Return the tokens at which a guard with this policy compacts; None if there is no such point."""
+    """Return the tokens at which a guard of this policy compacts; None without window or rungs."""
     rungs = Policy.read(policy).rungs
     if window.input_tokens is None or not rungs:
         return None

@@ -1,1 +1,1 @@
-"""The guard for programs: `Guard`, its drivers, how requests are sent and summaries asked for."""
+"""The guard for programs: `Guard`, its drivers, and how it sends requests and gets summaries."""

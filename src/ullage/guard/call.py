@@ -1,7 +1,7 @@
-"""A function that sends a request, as `Guard.call` and its twins call it.
+"""A function that sends a request, as `Guard.call` and its variants call it.
 
-It tells which of a caller's keywords belong to the conversation, under which names the function
-takes them, and which are handed on untouched. It prepares nothing and knows nothing of windows.
+This module sorts the caller's keywords: those of the conversation, the names that the function has
+for them, and those that are passed on unchanged. It prepares nothing and knows nothing of windows.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ PREPARED: Final = frozenset({"tools", "max_tokens", "pins", "sections", "system"
 """Keywords of `Guard.prepare`."""
 
 OURS: Final = frozenset({"pins", "sections"})
-"""Those that no function is given."""
+"""Keywords that are never passed to the function."""
 
 NEWER: Final[Mapping[str, str]] = {"max_tokens": "max_completion_tokens"}
-"""Names that Chat Completions take beside the old ones."""
+"""Newer names of Chat Completions for old keywords."""
 
 OWN_MODEL: Final = "got multiple values for keyword argument 'model'"
-"""How Python refuses a call that names a model twice."""
+"""Python's error message for a call that names a model twice."""
 
 
 @functools.cache
 def fields() -> Mapping[str, str]:
-    """Return the fields that `Guard.prepare` takes, by what the dialects call them."""
+    """Return the fields that `Guard.prepare` takes, by their names in the dialects."""
     found = {"messages": "messages"}
     for known in dialects.dialects():
         if not known.fields.single:
@@ -45,7 +45,7 @@ def fields() -> Mapping[str, str]:
 
 
 def keywords(dialect: DialectName, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a request by the names of a dialect's client; None is left out."""
+    """Return the fields of a request under the names of a dialect's client, without None values."""
     place = dialects.find(dialect).fields
     names = place.names
     made = {names.get(k, k): value for k, value in values.items() if value is not None}
@@ -58,18 +58,18 @@ def keywords(dialect: DialectName, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_given(value: Any) -> bool:
-    """Tell whether a keyword says something: None and the SDKs' words for nothing do not."""
+    """Tell whether a keyword has a value, other than None and the SDKs' "not given" marks."""
     return value is not None and type(value).__name__ not in ("NotGiven", "Omit", "Unset")
 
 
 @dataclass(frozen=True, slots=True)
 class GuardedCall:
-    """A function, the conversation that it is to send, and what else it is given.
+    """A function, the conversation that it will send, and its other arguments.
 
-    `prepared` are keywords of `Guard.prepare`; `passed` go to the function as they are, the guard's
-    model among them where `model_added`; `names` has the caller's own word for a field. `dialect`
-    is the one that messages, keywords or the function show, None where none does. `taken` are the
-    parameters of the function, None where it shows none.
+    `prepared` holds keywords of `Guard.prepare`. `passed` goes to the function unchanged; it
+    contains the guard's model if `model_added`. `names` has the caller's own name for a field.
+    `dialect` is the one that messages, keywords or the function show, or None. `taken` are the
+    parameters of the function, or None if its signature is unknown.
     """
 
     fn: Callable[..., Any]
@@ -82,7 +82,7 @@ class GuardedCall:
     model_added: bool = False
 
     def send(self, view: Mapping[str, Any]) -> Any:
-        """Call the function with a prepared request, and with what it is given besides."""
+        """Call the function with a prepared request and its other arguments."""
         try:
             return self.fn(**self.fields(view))
         except TypeError as error:
@@ -99,10 +99,10 @@ class GuardedCall:
         return await without.asend(view)
 
     def _without_model(self, error: TypeError) -> GuardedCall:
-        """Return the same call for a function that names a model itself; raises any other error.
+        """Return the same call without a model, for a function that names one; raise other errors.
 
-        `lambda **request: create(model="mine", **request)` does not show that it takes no model;
-        its own call then fails before anything is sent.
+        The signature of `lambda **request: create(model="mine", **request)` does not show that it
+        takes no model. Its inner call then fails before anything is sent.
         """
         if not (self.model_added and OWN_MODEL in str(error)):
             raise error
@@ -110,13 +110,13 @@ class GuardedCall:
         return replace(self, passed=passed, model_added=False)
 
     def streaming(self) -> Mapping[str, bool]:
-        """Return what makes the function stream: `stream=True`, where it takes that word."""
+        """Return the keyword that makes the function stream, `stream=True`, if it takes that."""
         shown = self.taken is not None and "stream" in self.taken
         takes = shown or (_has_field(self.dialect, "stream") and self._takes("stream"))
         return {"stream": True} if takes else {}
 
     def fields(self, view: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all keywords: those of a prepared request by the names that the function takes."""
+        """Return all keywords; those of a prepared request have names that the function takes."""
         made, insides = self._lower_thinking(view), _insides()
         for name, value in view.items():
             if name not in insides:
@@ -128,7 +128,7 @@ class GuardedCall:
         return made
 
     def _lower_thinking(self, view: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what is passed, with a budget of thinking that leaves a lowered answer room."""
+        """Return the passed keywords, with a thinking budget that fits a lowered `max_tokens`."""
         asked, given = self.prepared.get("max_tokens"), _find_limit(view)
         if type(asked) is not int or given is None:
             return dict(self.passed)
@@ -136,7 +136,7 @@ class GuardedCall:
 
     @property
     def beside(self) -> Mapping[str, Any]:
-        """What the request holds beside the conversation, as far as the function is told."""
+        """The request's fields apart from the conversation, as far as the function gets them."""
         extra = self.passed.get("extra_body")
         return {**self.passed, **extra} if isinstance(extra, Mapping) else self.passed
 
@@ -155,7 +155,7 @@ class GuardedCall:
 
 
 def _find_limit(view: Mapping[str, Any]) -> int | None:
-    """Return the limit of the answer in a prepared request, None where there is none."""
+    """Return the limit of the answer in a prepared request, or None."""
     known, insides = fields(), _insides()
     found: int | None = None
     for name, value in view.items():
@@ -167,7 +167,7 @@ def _find_limit(view: Mapping[str, Any]) -> int | None:
 
 
 def _has_field(dialect: DialectName | None, name: str) -> bool:
-    """Tell whether requests of a dialect carry a field of ours; an address may say it instead."""
+    """Tell whether requests of a dialect carry a field of ours; some put it in the URL instead."""
     return dialect is None or name not in dialects.find(dialect).fields.leaves_out
 
 
@@ -177,7 +177,7 @@ def has_more(taken: Mapping[str, inspect.Parameter]) -> bool:
 
 
 def parameters(fn: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
-    """Return what a function takes by keyword, None where it does not show."""
+    """Return the keyword parameters of a function, or None if its signature is unknown."""
     try:
         found = inspect.signature(fn).parameters
     except (TypeError, ValueError):  # written in C, or has no signature
@@ -189,10 +189,10 @@ def parameters(fn: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None
 def read_call(
     fn: Callable[..., Any], messages: Any, options: Mapping[str, Any], model: str | None
 ) -> GuardedCall:
-    """Sort the keywords of a call; `model` is handed on where the function takes one.
+    """Sort the keywords of a call; pass `model` on if the function takes one.
 
-    What `functools.partial` holds for the function counts as given. Raises ConfigurationError for
-    a field that is given by two names.
+    Keywords that `functools.partial` holds for the function count as given. Raises
+    ConfigurationError for a field that is given under two names.
     """
     if isinstance(fn, functools.partial):
         options = {**fn.keywords, **options}
@@ -243,19 +243,19 @@ def _dialect(
 
 @functools.cache
 def _by_parameters() -> Sequence[Dialect]:
-    """Return the dialects, those first whose clients take the most parameters of their own."""
+    """Return the dialects; first those whose clients have the most parameters of their own."""
     known = (d for d in dialects.dialects() if d.shape.parameters)
     return sorted(known, key=lambda d: -len(d.shape.parameters))
 
 
 @functools.cache
 def _insides() -> frozenset[str]:
-    """Return the fields in which dialects hold the limit of an answer."""
+    """Return the fields in which dialects nest the limit of an answer."""
     return frozenset(d.fields.inside for d in dialects.dialects() if d.fields.inside is not None)
 
 
 def _read_inside(dialect: DialectName, prepared: dict[str, Any], passed: Mapping[str, Any]) -> None:
-    """Read the most to answer out of the field that holds it; below 1 it is no bound (-1, -2)."""
+    """Read the answer limit from the field that holds it; values below 1 are no limit (-1, -2)."""
     place = dialects.find(dialect).fields
     held = passed.get(place.inside) if place.inside is not None else None
     most = held.get(place.limit) if isinstance(held, Mapping) else None
@@ -264,7 +264,7 @@ def _read_inside(dialect: DialectName, prepared: dict[str, Any], passed: Mapping
 
 
 def refuse_stream(call: GuardedCall, own: str, twin: str, *, wanted: bool) -> None:
-    """Raise ConfigurationError for a `stream=` that this way of calling cannot keep."""
+    """Raise ConfigurationError for a `stream=` that contradicts the method that was called."""
     said = call.passed.get("stream")
     if is_given(said) and bool(said) is not wanted:
         what = "an answer as a stream" if wanted else "a whole answer"
@@ -279,7 +279,7 @@ def refuse_awaitable(answer: Any) -> Any:
     if not inspect.isawaitable(answer):
         return answer
     if inspect.iscoroutine(answer):
-        answer.close()  # nothing was sent, and nothing will be
+        answer.close()  # nothing was sent yet
     raise ConfigurationError(
         "Guard.call was given an async function, whose answer must be awaited: use "
         "await guard.acall(...)"

@@ -1,6 +1,6 @@
-"""What a guard is made of: its arguments, and the settings where they say nothing.
+"""The parts of a guard: its arguments, with the settings as defaults.
 
-It knows no window and no request beyond its pins.
+This module knows no window, and nothing of a request except its pins.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from ullage.windows import Question
 
 LARGEST: Final = 1_000_000
-"""A window on which shares are tried before there is a real one."""
+"""A window in tokens for checking shares before the real one is known."""
 
 
 def find_policy(runtime: Runtime, policy: Policy | str | None) -> Policy:
-    """Return the policy of a guard; raises ConfigurationError for one that wants new sessions."""
+    """Return the policy of a guard; raises ConfigurationError for one with `new_session`."""
     found = Policy.read(runtime.settings.policy if policy is None else policy)
     if found.new_session:
         raise ConfigurationError(
@@ -38,7 +38,7 @@ def find_policy(runtime: Runtime, policy: Policy | str | None) -> Policy:
 def find_shares(runtime: Runtime, shares: Mapping[str, float] | None) -> Mapping[str, float] | None:
     """Return the shares of the window; raises ConfigurationError for invalid shares."""
     if shares is None:
-        return runtime.settings.shares  # tried when they were read
+        return runtime.settings.shares  # checked when they were read
     from ullage.core.tokens.budget import allocate
 
     allocate(LARGEST, shares)
@@ -48,9 +48,9 @@ def find_shares(runtime: Runtime, shares: Mapping[str, float] | None) -> Mapping
 def find_summarizer(
     runtime: Runtime, summarizer: Summarize | str | None, question: Question
 ) -> Summarize | SameModel | None:
-    """Return who writes summaries; raises ConfigurationError for what cannot be called.
+    """Return the summarizer, or None; raises ConfigurationError for one that cannot be called.
 
-    Of the settings, "same" holds for conversations whose server is known.
+    "same" in the settings applies only to conversations whose server is known.
     """
     given = summarizer is not None
     wanted = summarizer if given else make_summarizer(runtime, runtime.settings.summarizer)
@@ -66,7 +66,7 @@ def find_summarizer(
 def make_summarizer(
     runtime: Runtime, found: SummarizerSettings | Literal["same"] | None
 ) -> Summarize | Literal["same"] | None:
-    """Return the summarizer that settings name, None without one; "same" as it is."""
+    """Return the summarizer that the settings name, or None; "same" is returned unchanged."""
     if found is None or found == SAME:
         return found
     from ullage.guard import summarizer
@@ -76,7 +76,7 @@ def make_summarizer(
 
 
 def check_summarizer(summarizer: object) -> Summarize:
-    """Return what makes summaries; raise ConfigurationError for what cannot be called."""
+    """Return a summarizer; raise ConfigurationError if it cannot be called."""
     if callable(summarizer):
         return cast("Summarize", summarizer)
     raise ConfigurationError(
@@ -86,11 +86,11 @@ def check_summarizer(summarizer: object) -> Summarize:
 
 
 def find_pins(runtime: Runtime, size: int) -> frozenset[int]:
-    """Return the pins of the settings that name one of `size` messages."""
+    """Return the pins of the settings that are positions among `size` messages."""
     return frozenset(pin for pin in runtime.settings.pins if pin < size)
 
 
 def add_pins(runtime: Runtime, request: Request) -> Request:
-    """Return a request with the pins of the settings besides its own."""
+    """Return a request with the pins of the settings in addition to its own."""
     pins = find_pins(runtime, len(request.messages))
     return replace(request, pins=request.pins | pins) if pins else request

@@ -1,7 +1,8 @@
-"""The drivers of the guard's machine: one that blocks, one that awaits.
+"""The drivers of the guard's machine: one that blocks and one that awaits.
 
-They answer what `core.guard` needs of the outside: a window, a server's count, a summary, what is
-stored. They carry out what a response taught. They decide nothing, and send nothing to a model.
+They provide what `core.guard` needs from outside: a window, a server's count, a summary, stored
+data. They also store what a response taught. They decide nothing. Apart from summaries and native
+compactions they send nothing to a model.
 """
 
 from __future__ import annotations
@@ -54,33 +55,33 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Wait a moment: what a retry of the same request begins with."""
+    """Wait a moment before the same request is sent again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """Tell the listener of an event: in the caller's thread or loop, wherever the steps run."""
+    """Report an event to the listener: in the caller's thread or loop, wherever the steps run."""
 
     event: Event
 
 
 SHOWN: Final = 300
-"""Characters of what a summarizer failed with that are told."""
+"""Most characters of a summarizer's error that are reported."""
 
 STORED: Final = (NeedKeep, NeedLoad, NeedRecall, NeedSave, NeedUndo)
-"""What a store answers."""
+"""Needs that a store answers."""
 
 MODEL: Final = (NeedSummaries, NeedSummariserWindow, NeedNative)
-"""What a model answers: a summarizer, or the conversation's own provider."""
+"""Needs that a model answers: a summarizer, or the conversation's own provider."""
 
 MEMORY: Final = "memory:"
-"""The URL of a store that nobody waits for."""
+"""The URL of a store in memory, which answers at once."""
 
 Steps = Generator[Need | Rest | Say, Any, Result]
 
 
 def _draw() -> float:
-    """Draw from the chance of the process: `random.random` itself would pickle its state."""
+    """Return a random number; `random.random` as a default would pickle the generator's state."""
     return random.random()  # noqa: S311 - spreads retries, guards nothing
 
 
@@ -92,9 +93,9 @@ async def _asleep(seconds: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """The wait before a plain retry: a share of `longest_s` by chance, so not all come at once.
+    """The wait before a plain retry: a random share of `longest_s`, so that retries spread out.
 
-    The callables are there to be replaced: by a test, or by another event loop's sleep.
+    Tests replace the callables, and so can callers with another event loop.
     """
 
     longest_s: float = 0.5
@@ -103,13 +104,13 @@ class Pause:
     asleep: Callable[[float], Awaitable[object]] = _asleep
 
     def seconds(self) -> float:
-        """Return how long to wait this time."""
+        """Return the length of the next wait."""
         return self.longest_s * self.chance()
 
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """Answer needs for one guard: `question` says whose window, `listener` hears the events."""
+    """Answer the needs of one guard: `question` names the model, `listener` gets the events."""
 
     runtime: Runtime
     question: Question
@@ -120,12 +121,12 @@ class Driver:
 
     @property
     def store(self) -> Store:
-        """Where this guard's checkpoints and conversations live."""
+        """The store of this guard's checkpoints and conversations."""
         return self.own_store or self.runtime.store
 
     @property
     def heard(self) -> bool:
-        """Whether anybody hears the events."""
+        """True if anything receives the events."""
         return self.listener is not None or self.runtime.metrics is not None
 
     def run(self, steps: Steps[Result]) -> Result:
@@ -141,7 +142,7 @@ class Driver:
     async def arun(self, steps: Steps[Result], *, beside: bool = False) -> Result:
         """Do as `run`, without blocking the event loop.
 
-        With `beside` the steps themselves go on in threads: they take long.
+        If `beside` is set, the steps run in threads, because they take long.
         """
         if self.runtime.is_store_due:
             await self.aopen()
@@ -165,9 +166,9 @@ class Driver:
                 ahead.task.cancel()
 
     def _look_ahead(self, need: NeedLoad | None) -> _Ahead | None:
-        """Begin to look for what will be needed: a store answers both questions in one go.
+        """Start the next load early, so that a store answers both questions in one round trip.
 
-        What was remembered near by needs no such beginning.
+        A store in memory does not need this.
         """
         import asyncio
 
@@ -178,7 +179,7 @@ class Driver:
         return _Ahead(need, task)
 
     async def _aadvance(self, steps: Steps[Any], answer: Any) -> Need | Rest | Say | _Done:
-        """Take steps on in a thread, as far as what they need is in memory."""
+        """Advance the steps in a thread, as far as a store in memory can answer them."""
         from ullage.guard.planning import THREADS
 
         return await THREADS.run(self._advance_far, steps, answer)
@@ -190,7 +191,7 @@ class Driver:
         return step
 
     async def aopen(self) -> None:
-        """Open the configured store, which may wait for another program, before it is used."""
+        """Open the configured store before it is used; this may wait for another program."""
         if self.own_store is None and self.runtime.is_store_due:
             await SHARED.writes.run(lambda: self.runtime.kept)
 
@@ -237,7 +238,7 @@ class Driver:
         return self._report_failures(await aanswers(asked, need.requests, self._report_progress))
 
     def _find_summarizer(self, need: NeedSummaries) -> Summarize:
-        """Return who is asked: of a conversation's own model, as it is spoken to in this one."""
+        """Return the summarizer; the conversation's own model is asked in its dialect."""
         asked = self.summarizer
         assert asked is not None  # noqa: S101 - the setup says that there is one
         return asked.speak(need.dialect) if isinstance(asked, SameModel) else asked
@@ -246,7 +247,7 @@ class Driver:
         self.tell(SummaryProgress(done, total or done))
 
     def record(self, need: NeedWindow) -> None:
-        """Learn what a refusal told of the window, and of how the server counts."""
+        """Learn from a refusal: the window, and how the server counts."""
         if need.evidence is not None:
             self.runtime.windows.record(self.question, need.evidence)
         if need.reading is not None:
@@ -290,7 +291,7 @@ class Driver:
         return None if found is None else self.runtime.take_in(self.question, found)
 
     def remember(self, conversation: Conversation) -> None:
-        """Keep what is remembered of a conversation from call to call."""
+        """Save the state of a conversation between calls."""
         self.store.conversations.save(conversation)
 
     async def aremember(self, conversation: Conversation) -> None:
@@ -298,7 +299,7 @@ class Driver:
         await conversations_of(self.store).asave(conversation)
 
     def _report_failures(self, found: Sequence[Answer | Exception]) -> list[Answer | None]:
-        """Tell what went wrong, each fault once; what follows from it is told with the outcome."""
+        """Report each distinct failure once; its consequences are reported with the outcome."""
         faults = [answer for answer in found if isinstance(answer, Exception)]
         private = (*getattr(self.summarizer, "secrets", ()), *filter(None, [self.question.api_key]))
         for text in dict.fromkeys(f"{type(fault).__name__}: {fault}" for fault in faults):
@@ -306,7 +307,7 @@ class Driver:
         return [answer if isinstance(answer, Answer) else None for answer in found]
 
     def learn(self, seen: Observation) -> None:
-        """Carry out what a response taught."""
+        """Store what a response taught."""
         self._learn_limits(seen)
         if seen.checkpoint is not None:
             self.store.checkpoints.save_measured(seen.checkpoint)
@@ -324,16 +325,16 @@ class Driver:
             self.tell(event)
 
     def _learn_limits(self, seen: Observation) -> None:
-        """Learn what a response says of its model and of the window."""
+        """Learn what a response says about its model and the window."""
         if seen.reading is not None:
             self.runtime.learn(self.question, seen.reading, seen.taught)
         for claim in seen.evidence:
             self.runtime.windows.record(self.question, claim)
 
     def tell(self, event: Event) -> None:
-        """Call the listener; without one, log what somebody should know of.
+        """Call the listener; without one, log the important events.
 
-        Its faults are logged: they must not cost an answer already paid.
+        Exceptions of the listener are logged: they must not cost an answer that is already paid.
         """
         if self.runtime.metrics is not None:
             self.runtime.metrics.record_event(event, self.question.model)
@@ -347,7 +348,7 @@ class Driver:
 
 
 def _log_event(event: Event) -> None:
-    """Log what somebody should know of, where nobody listens."""
+    """Log the important events if there is no listener."""
     if isinstance(event, Notice):
         log.warning("%s", event.text)
     elif isinstance(event, Compacted):
@@ -358,13 +359,13 @@ def _log_event(event: Event) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """The end of steps, and what they came to: no future can carry StopIteration."""
+    """The end of steps with their result, because no future can carry StopIteration."""
 
     result: Any
 
 
 def _advance(steps: Steps[Any], answer: Any) -> Need | Rest | Say | _Done:
-    """Take steps on to their next need, or to their end."""
+    """Advance steps to their next need or to their end."""
     try:
         return steps.send(answer)
     except StopIteration as done:
@@ -373,26 +374,26 @@ def _advance(steps: Steps[Any], answer: Any) -> Need | Rest | Say | _Done:
 
 @dataclass(frozen=True, slots=True)
 class _Ahead:
-    """What is looked for before it is needed."""
+    """A load that was started before it is needed."""
 
     need: NeedLoad
     task: asyncio.Task[Any]
 
 
 def _take_error(task: asyncio.Task[Any]) -> None:
-    """Ask for an error that nobody may ask for any more: asyncio warns of such."""
+    """Retrieve the error of an unused task; otherwise asyncio logs a warning."""
     if not task.cancelled():
         task.exception()
 
 
 class Background:
-    """Work beside conversations, one piece a conversation at a time. For one event loop."""
+    """Background work, one task per conversation at a time. For one event loop."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def begin(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Begin the work of a conversation, unless it is under way."""
+        """Start the work of a conversation, unless it is already running."""
         import asyncio
 
         if name in self._tasks:
@@ -402,7 +403,7 @@ class Background:
         task.add_done_callback(lambda _: self._tasks.pop(name, None))
 
     async def settle(self) -> None:
-        """Wait until all that was begun is done."""
+        """Wait until all started work is done."""
         import asyncio
 
         await asyncio.gather(*self._tasks.values())

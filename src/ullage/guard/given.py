@@ -1,6 +1,6 @@
-"""What a caller gives to a guard, read as a request; and the answer to one that can never fit.
+"""A caller's arguments for a guard, read as a request; and the assessment of one that cannot fit.
 
-It knows no guard.
+This module knows no guard.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def read_request(
     sections: Mapping[int, str] | None = None,
     beside: Mapping[str, Any] = EMPTY,
 ) -> Request:
-    """Return a request as the machine takes it; `beside` are its other fields.
+    """Return a request in the form of the machine; `beside` has the request's other fields.
 
     Raises ConfigurationError for bad pins, and for a `reserve` that is no number of tokens.
     """
@@ -54,6 +54,6 @@ def _read_reserve(given: Any) -> int:
 
 
 def assess_overflow(error: ContextTooLargeError) -> Assessment:
-    """Return how full the window is with a request that was refused as too large."""
+    """Return the assessment of a request that was refused as too large."""
     ratio = error.tokens / error.bound
     return Assessment(True, "overflow", ratio, error.tokens, error.bound, "estimated")

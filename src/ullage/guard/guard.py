@@ -1,8 +1,8 @@
-"""The guard that library users hold: a model, a policy, and a pipeline around each request.
+"""The guard for library users: a model, a policy, and a pipeline around each request.
 
-Immutable configuration over a shared `Runtime`; the conversation is found by its longest known
-prefix, so the caller passes its full history every time. It reads what it is given, and hands it to
-its `Port`; programs that hold requests as values use that (`guard.port`).
+A guard is an immutable configuration over a shared `Runtime`. It finds a conversation by its
+longest known prefix, so the caller passes the full history every time. It reads its arguments and
+gives them to its `Port`. Programs that hold requests as values use the port (`guard.port`).
 """
 
 from __future__ import annotations
@@ -47,19 +47,25 @@ class Guard(Unpicklable):
         response = client.chat.completions.create(model="qwen3-8b", **view.kwargs)
         view.observe(response)
 
-    Safe to share between threads and event loops. `window` is the operator's word in tokens;
-    `policy` is a Policy or the name of a preset, such as "ladder";
-    `summarizer` gets a SummaryRequest and returns text, "same" asks the conversation's own model;
-    `on_event` is called with each event;
-    `strict` refuses before the send also on a bound that is not proven. `shares` divides the
-    window (see `ullage.allocate`): a section over its share is told of, and knowledge over its
-    share is left out, oldest first. `dialect` is openai_chat, openai_responses, anthropic or
-    ollama_chat; without it a request's shape tells, which is Chat Completions if it shows nothing.
-    `pause` is the wait before a request is sent again after a broken connection, at most half a
-    second by default. `store` (see `ullage.open_store`) keeps checkpoints and conversations beyond
-    the process, and what was left out: placeholders then name it (see `ullage.recall`). What is
-    not given is taken from the settings: policy, summarizer, store, shares, and pins besides those
-    of a call.
+    Safe to share between threads and event loops. Options:
+
+    - `window` overrides the model's window, in tokens.
+    - `policy` is a Policy or the name of a preset, such as "ladder".
+    - `summarizer` is a function from a SummaryRequest to a text; "same" asks the conversation's own
+      model.
+    - `store` (see `ullage.open_store`) keeps checkpoints, conversations and left-out texts after
+      the process ends. Placeholders then name the texts (see `ullage.recall`).
+    - `on_event` is called with each event.
+    - `strict` also refuses requests over a bound that is not proven.
+    - `shares` divides the window (see `ullage.allocate`). A section over its share is reported.
+      Knowledge over its share is left out, oldest first.
+    - `dialect` is openai_chat, openai_responses, anthropic or ollama_chat. By default it is
+      detected from the request; if that shows nothing, it is Chat Completions.
+    - `pause` is the wait before a request is sent again after a broken connection, by default at
+      most half a second.
+
+    Defaults for policy, summarizer, store and shares come from the settings. Pins of the settings
+    are added to those of a call.
     """
 
     instead = "make one in the other process from the same arguments; guard.policy can be pickled"
@@ -104,7 +110,7 @@ class Guard(Unpicklable):
 
     @property
     def port(self) -> Port:
-        """What programs drive the guard by; what it needs is loaded with its first use."""
+        """The interface of the guard for programs, loaded on first use."""
         if self._port is None:
             with self._lock:
                 if self._port is None:
@@ -118,7 +124,7 @@ class Guard(Unpicklable):
 
     @property
     def policy(self) -> Policy:
-        """What is done at which pressure."""
+        """The policy: which strategies run at which pressure."""
         return self._policy
 
     def prepare(
@@ -132,14 +138,15 @@ class Guard(Unpicklable):
         system: Any = None,
         **beside: Unpack[ServerFields],
     ) -> View:
-        """Return the request to send: repaired, compacted where the policy says so, checked.
+        """Return the request to send: repaired, compacted if the policy says so, and checked.
 
-        `max_tokens` is clamped to the room there is; `pins` are positions, from 0 on, of messages
-        that stay verbatim; `sections` marks messages by position, such as {3: "knowledge"};
-        `system` is what Anthropic and Responses take beside the messages, `context_management` what
-        they are asked to leave out by themselves, `reserve` the answer that whoever sends asks for
-        by itself, in the place of `max_tokens` (`ServerFields`). Raises MalformedHistoryError,
-        ConfigurationError, and ContextTooLargeError when it cannot fit into a bound that is proven.
+        `max_tokens` is lowered to the room that is left. `pins` are positions, from 0 on, of
+        messages that stay verbatim. `sections` marks messages by position, such as {3:
+        "knowledge"}. `system` is the separate system prompt of Anthropic and Responses.
+        `context_management` tells these servers what to leave out themselves. `reserve` is the
+        output that the sender itself asks for instead of `max_tokens` (`ServerFields`). Raises
+        MalformedHistoryError, ConfigurationError, and ContextTooLargeError if the request cannot
+        fit into a proven bound.
         """
         body = self._body(messages, tools, system)
         request = _read_request(body, max_tokens, pins, sections, _check_beside(beside))
@@ -165,20 +172,20 @@ class Guard(Unpicklable):
     def call(
         self, fn: Callable[..., Result], messages: Sequence[Any] | None = None, **options: Any
     ) -> Result:
-        """Prepare, call `fn` with the request, observe; try once more where that may help.
+        """Prepare a request, call `fn` with it, and observe; retry once if that may help.
 
         ::
 
             guard.call(client.chat.completions.create, messages, max_tokens=256, temperature=0)
 
-        Keywords of `prepare` are prepared, also by the names that the dialect's client has for
-        them (`input`, `instructions`, `max_output_tokens`, `max_completion_tokens`,
-        `num_predict`), and sent by the name that `fn` takes. All others go to `fn` untouched; the
-        guard's model goes along as `model` where `fn` takes one and none is given. Where the
-        messages show no dialect, `fn` and the keywords do. After an overflow error the retry is
-        smaller; after a connection that broke it is the same request, or a smaller one where the
-        window was nearly full. Any other error of `fn` passes through unchanged, as does the
-        second one.
+        Keywords of `prepare` are prepared. They may have the names of the dialect's client
+        (`input`, `instructions`, `max_output_tokens`, `max_completion_tokens`, `num_predict`), and
+        are sent under the names that `fn` takes. All other keywords go to `fn` unchanged. The
+        guard's model is passed as `model` if `fn` takes one and the call gives none. If the
+        messages show no dialect, `fn` and the keywords decide. After an overflow error the retry is
+        smaller. After a broken connection it is the same request, or a smaller one if the window
+        was nearly full. Any other error of `fn` is raised unchanged, and so is the error of the
+        retry.
         """
         from ullage.guard.sending import send_call
 
@@ -202,12 +209,12 @@ class Guard(Unpicklable):
     ) -> Any:
         """Do as `call` with an `fn` that returns a stream, and return that stream, watched.
 
-        `fn` is given `stream=True` where it takes that word. The events come through unchanged;
-        an SDK's stream is the SDK's own object, anything else comes as an iterator with `close`.
-        The first events are read before this returns: up to the first content everything is
-        recovered from as in `call`, after it nothing is. Usage is learned where the events report
-        it (OpenAI Chat: `stream_options={"include_usage": True}`); a stream that is closed early
-        teaches nothing, and one that stops short of its end is told of.
+        `fn` gets `stream=True` if it takes that keyword. The events come through unchanged. An
+        SDK's stream stays the SDK's own object; anything else becomes an iterator with `close`. The
+        first events are read before this returns. Until the first content, errors are handled as in
+        `call`; after it, they are raised. Usage is learned if the events report it (OpenAI Chat:
+        `stream_options={"include_usage": True}`). A stream that is closed early teaches nothing. A
+        stream that ends too soon is reported as an event.
         """
         from ullage.guard.sending import send_stream
 
@@ -223,10 +230,10 @@ class Guard(Unpicklable):
         return await asend_stream(self.port, *self._read(fn, messages, options))
 
     def undo(self, messages: Sequence[Any], *, system: Any = None) -> Checkpoint | None:
-        """Take the last checkpoint of a conversation away; return it, None where there is none.
+        """Remove and return the last checkpoint of a conversation, or return None if there is none.
 
-        What it left out is in the next request again, if it fits: under the same pressure the
-        policy asks for the same again.
+        The messages that it left out are in the next request again, if they fit. Under the same
+        pressure the policy compacts them again.
         """
         body = self._body(messages, None, system)
         return self.port.undo(_read_request(body), body.find_dialect())
@@ -241,17 +248,17 @@ class Guard(Unpicklable):
         return made
 
     def session(self, name: str) -> Guard:
-        """Return a guard of the same configuration whose conversations are its own.
+        """Return a guard of the same configuration with separate conversations.
 
-        What was compacted or reported in one session is never applied in another, even where the
-        messages are the same. `name` is any text of up to 200 characters.
+        Compactions and reports of one session are never applied in another, even if the messages
+        are the same. `name` is any text of 1 to 200 characters.
         """
         made = self.__copy__()
         vars(made).update(_port=self.port.isolate(name), _lock=threading.Lock())
         return made
 
     def window(self) -> Window:
-        """Return the window of the guard's model, asked for or remembered."""
+        """Return the window of the guard's model, probed or remembered."""
         return self.port.window()
 
     async def awindow(self) -> Window:
@@ -274,13 +281,13 @@ class Guard(Unpicklable):
         return await self.port.aassess(_read_request(body), body.find_dialect())
 
     def explain(self) -> str:
-        """Return the window, who said it, and what would change it."""
+        """Return a text with the window, its source, and what would change it."""
         return self.window().explain()
 
     # --- steps -----------------------------------------------------------------------------------
 
     async def _aload(self) -> None:
-        """Load in a thread what the first request needs of this package; later it costs nothing."""
+        """Load the modules for the first request in a thread; later calls return at once."""
         if self._port is None:
             from ullage.guard.planning import THREADS, load_dialects
 
@@ -304,7 +311,7 @@ class Guard(Unpicklable):
     def _read(
         self, fn: Callable[..., Any], messages: Sequence[Any] | None, options: Mapping[str, Any]
     ) -> tuple[GuardedCall, Request, DialectName]:
-        """Return a call, the request that it asks for, and its dialect."""
+        """Return a call, the request in it, and its dialect."""
         from ullage.guard.call import read_call
 
         call = read_call(fn, messages, options, self.model)
@@ -315,11 +322,12 @@ class Guard(Unpicklable):
 
 
 class ServerFields(TypedDict, total=False):
-    """What `Guard.prepare` reads of a request beside the conversation; it is not sent on.
+    """Further request fields that `Guard.prepare` reads and does not send.
 
-    `reserve` are tokens of output that whoever sends asks for by itself, and that nobody can lower:
-    they stay free where the server refuses a prompt without room for them, as providers do, or has
-    in the last hour; else as far as there is room above the critical pressure.
+    `reserve` is the number of output tokens that the sender asks for itself, and that the guard
+    cannot lower. They stay free if the server refuses a prompt without room for them: providers do,
+    and so does a server that has refused one in the last hour. Otherwise they stay free as far as
+    there is room above the critical pressure.
     """
 
     context_management: Any
@@ -327,7 +335,7 @@ class ServerFields(TypedDict, total=False):
 
 
 def _check_beside(beside: ServerFields) -> Mapping[str, Any]:
-    """Return fields beside the conversation; raises TypeError for one that is not read."""
+    """Return the further fields; raises TypeError for an unknown one."""
     unknown = next(iter(beside.keys() - ServerFields.__annotations__), None)
     if unknown is not None:
         raise TypeError(f"prepare() got an unexpected keyword argument {unknown!r}")

@@ -1,7 +1,7 @@
-"""Asks a provider to compact a conversation, and hands on the message that it answers with.
+"""Asks a provider to compact a conversation, and returns the message that the provider makes.
 
-What the provider cannot do is no error: other strategies follow, and the log says so. A server that
-does not know the way is not asked again. It plans nothing.
+If the provider cannot do it, that is no error: other strategies follow, and the log says so. A
+server without this endpoint is not asked again. This module plans nothing.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("ullage.guard")
 
 PATIENT: Final = Timeouts(read_s=300.0)
-"""A provider reads the whole conversation, and writes a summary of it."""
+"""A long timeout: the provider reads the whole conversation and writes a summary of it."""
 
 DONE: Final = 200
 
 ABSENT: Final = frozenset({404, 405, 501})
-"""What a server says that does not know the way."""
+"""Status codes of a server that does not have the endpoint."""
 
 
 def compact(runtime: Runtime, question: Question, need: NeedNative) -> Any:
-    """Return the message that stands for others, None where the provider makes none."""
+    """Return the message that replaces others, or None if the provider makes none."""
     ask = _ask(runtime, question, need)
     return None if ask is None else _read(runtime, question, need, Transport(PATIENT).ask(ask))
 
@@ -46,7 +46,7 @@ async def acompact(runtime: Runtime, question: Question, need: NeedNative) -> An
 
 
 def _ask(runtime: Runtime, question: Question, need: NeedNative) -> HttpRequest | None:
-    """Return what to send, None where nobody can be asked."""
+    """Return the request to send, or None if no server can be asked."""
     spoken, base, model = registry.find(need.dialect), question.base_url, question.model or ""
     native = spoken.native
     if native is None or base is None or question.key in runtime.unable:

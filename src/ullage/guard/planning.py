@@ -1,6 +1,6 @@
-"""Where requests are prepared: small ones in the event loop, large ones in threads beside it.
+"""The choice of where to prepare requests: small ones in the event loop, large ones in threads.
 
-It knows no guard.
+This module knows no guard.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 THREADS: Final = Threads("ullage-planning", 2)
-"""Two: they take turns with the loop at the interpreter's lock, so more would stall it again."""
+"""Two threads: they share the interpreter's lock with the loop, so more would stall the loop."""
 
 
 def load_dialects() -> None:
-    """Load the planner, and every dialect: a first request would wait for them otherwise."""
+    """Load the planner and every dialect, so that the first request need not wait for them."""
     import_module("ullage.core.compaction.plan")
     import_module("ullage.guard.given")
     registry.load_all()
 
 
 MANY: Final = 500
-"""Messages beyond which a request is prepared in a thread."""
+"""Number of messages above which a request is prepared in a thread."""
 
 LONG: Final = 100_000
-"""Characters of text beyond which a request is prepared in a thread."""
+"""Characters of text above which a request is prepared in a thread."""
 
 
 def is_large(request: Request) -> bool:
-    """Tell whether preparing a request would keep an event loop from its other work."""
+    """Tell whether preparing a request would block the event loop for too long."""
     return is_long(request.messages, request.system or "")
 
 
 async def run_beside(messages: Any, work: Callable[[], Result]) -> Result:
-    """Return what work comes to: on these messages, in a thread where they are long."""
+    """Return the result of `work` on these messages; if they are long, run it in a thread."""
     return await THREADS.run(work) if is_long(messages) else work()
 
 
 def is_long(messages: Any, system: str = "") -> bool:
-    """Tell whether to read or plan messages, or a text, would hold an event loop up."""
+    """Tell whether reading or planning these messages, or a text, would block an event loop."""
     left = LONG - len(system)
     if not isinstance(messages, list | tuple):
         return isinstance(messages, str) and len(messages) > left
@@ -62,11 +62,11 @@ def is_long(messages: Any, system: str = "") -> bool:
 
 
 _DEEPEST: Final = 6
-"""Levels of lists and mappings that are looked into: a result inside a block inside a message."""
+"""Depth to which lists and mappings are searched: a result in a block in a message."""
 
 
 def _size(value: Any, most: int, depth: int) -> int:
-    """Return the characters of a value's texts, whatever its dialect calls them; about `most`."""
+    """Return the characters in a value's texts, in any dialect; stop soon after `most`."""
     kind = type(value)
     if kind is str or isinstance(value, str | bytes):
         return len(value)

@@ -1,7 +1,8 @@
-"""What programs drive a guard by: requests as values, views, retries, lessons.
+"""The interface of a guard for programs: requests as values, views, retries, lessons.
 
 `Guard` is made for a caller with a list of messages. A proxy, an agent and the wrapped clients have
-requests as values and send by themselves: they use its port. It decides nothing: `core.guard` does.
+requests as values and send them themselves: they use the port. The port decides nothing;
+`core.guard` does.
 """
 
 from __future__ import annotations
@@ -55,14 +56,15 @@ Result = TypeVar("Result")
 LONGEST_NAME: Final = 200
 
 NEARLY_FULL: Final = frozenset({"critical", "overflow"})
-"""Tiers at which a connection that broke may mean that the server ran out of room."""
+"""Tiers at which a broken connection may mean that the server ran out of room."""
 
 SHOWN_S: Final = 3_600.0
-"""How long output that a refusal showed is kept free: another program may ask for less. Our choice;
-a refusal more an hour is what it costs."""
+"""How long the output size from a refusal is kept free, in seconds: another program may ask for
+less. Our choice; the cost is at most one more refusal per hour.
+"""
 
 UNKNOWN: Final = ErrorKind("other", certainty="likely")
-"""What a broken connection says of the window: nothing for certain."""
+"""The meaning of a broken connection for the window: nothing certain."""
 
 REFUSED: Final = (
     "the provider refused the history as malformed, although it was repaired by the rules of its "
@@ -74,9 +76,9 @@ REFUSED: Final = (
 class Port(Unpicklable):
     """One guard, as programs use it. Immutable; conversations are found by their known prefix.
 
-    `apart` keeps the conversations of sessions apart. Without `repairs`, `refuses` or `keeps` a
-    broken history stays as it is, what cannot fit is handed out all the same, and originals are
-    kept nowhere.
+    `apart` separates the conversations of sessions. Without `repairs` a broken history stays as it
+    is. Without `refuses` a request that cannot fit is returned all the same. Without `keeps` no
+    originals are stored.
     """
 
     instead = "make a guard in the other process from the same arguments"
@@ -100,7 +102,7 @@ class Port(Unpicklable):
         return self.driver.question.model
 
     def isolate(self, name: str) -> Port:
-        """Return a port of the same configuration whose conversations are its own.
+        """Return a port of the same configuration with separate conversations.
 
         Raises ConfigurationError for a name that is not 1 to 200 characters of text.
         """
@@ -111,20 +113,20 @@ class Port(Unpicklable):
         return replace(self, apart=f"|{json.dumps(name)}")
 
     def attribute(self, party: str) -> Port:
-        """Return a port that learns from one party among several with the same credential."""
+        """Return a port that learns from one of several parties with the same credential."""
         question = replace(self.driver.question, party=party)
         return replace(self, driver=replace(self.driver, question=question))
 
     def relay(self, *, repairs: bool = False, keeps: bool = False) -> Port:
-        """Return a port of the same conversations that hands out whatever came in, made to fit.
+        """Return a port of the same conversations that makes every request fit and refuses none.
 
-        It repairs and keeps originals only where it is told to, and refuses nothing: for a proxy,
-        whose upstream has the last word.
+        It repairs, and keeps originals, only if told to. For a proxy, whose upstream decides in the
+        end.
         """
         return replace(self, repairs=repairs, refuses=False, keeps=keeps)
 
     def window(self) -> Window:
-        """Return the window of the model, asked for or remembered, and the bound under it."""
+        """Return the window of the model, probed or remembered, with the policy's bound in it."""
         return self._narrow(self.driver.runtime.windows.window(self.driver.question))
 
     async def awindow(self) -> Window:
@@ -135,13 +137,13 @@ class Port(Unpicklable):
         return self.policy.narrow(window, self._find_prices())
 
     def _find_prices(self) -> tuple[Price, ...]:
-        """Return the model's prices where the policy goes by them."""
+        """Return the model's prices if the policy uses them."""
         if self.policy.economic != "prices":
             return ()
         return self.driver.runtime.windows.prices(self.driver.question)
 
     def tell(self, event: Event) -> None:
-        """Tell `on_event`; its faults are logged and never raised."""
+        """Report an event to `on_event`; its exceptions are logged and never raised."""
         self.driver.tell(event)
 
     async def settle(self) -> None:
@@ -161,7 +163,7 @@ class Port(Unpicklable):
             raise
 
     async def aprepare(self, request: Request, dialect: DialectName) -> View:
-        """Do as `prepare`, without blocking the event loop; summaries may be made beside it."""
+        """Do as `prepare`, without blocking the event loop; may summarize in the background."""
         request = self._complete(request)
         await self._aopen(dialect)
         setup = self._setup(dialect)
@@ -180,7 +182,7 @@ class Port(Unpicklable):
         return await self._aremember(request, prepared)
 
     async def acompact(self, request: Request, dialect: DialectName, target: int) -> View:
-        """Return a request made as small as `target` tokens, whatever the pressure; it is stored.
+        """Return a request compacted to `target` tokens at any pressure, and store the checkpoint.
 
         The strategies are those of the policy's highest rung. Raises as `aprepare` does.
         """
@@ -192,9 +194,9 @@ class Port(Unpicklable):
     async def ahand_over(
         self, request: Request, dialect: DialectName, tokens: int, kept: int | None = None
     ) -> Handover:
-        """Return what a new session begins with that goes on from this conversation.
+        """Return the start of a new session that continues this conversation.
 
-        At most `kept` characters of the history are kept beside it, all by default.
+        At most `kept` characters of the history are kept with it, by default all.
         """
         from ullage.core.guard.handing import hand_over_request
 
@@ -203,7 +205,7 @@ class Port(Unpicklable):
         return await self._arun(steps, request)
 
     async def afind_pressure(self, request: Request, dialect: DialectName) -> float | None:
-        """Return how full the window surely is at most, as rungs see it; None where unknown."""
+        """Return the upper edge of the fill ratio, as rungs see it, or None if it is unknown."""
         await self._aopen(dialect)
         watched = self._watch(request, dialect, refuses=False)
         prepared = await self._arun(watched, request)
@@ -211,13 +213,13 @@ class Port(Unpicklable):
         return None if bound is None else prepared.count.high / bound
 
     async def afind_checkpoint(self, request: Request, dialect: DialectName) -> Checkpoint | None:
-        """Return the newest checkpoint of a conversation, None where there is none."""
+        """Return the newest checkpoint of a conversation, or None."""
         await self._aopen(dialect)
         request = self._complete(request)
         return await self._arun(find_checkpoint(self._setup(dialect), request), request)
 
     def undo(self, request: Request, dialect: DialectName) -> Checkpoint | None:
-        """Take the last checkpoint of a conversation away; return it, None where there is none."""
+        """Remove and return the last checkpoint of a conversation, or return None if there is none."""
         request = self._complete(request)
         found = self.driver.run(find_checkpoint(self._setup(dialect), request))
         if found is not None:
@@ -242,9 +244,10 @@ class Port(Unpicklable):
     # --- after a failure ------------------------------------------------------------------------
 
     def retry(self, view: View, found: Trouble | None) -> View | None:
-        """Return what to send after a failure, None where sending again is no help.
+        """Return the request to send after a failure, or None if a retry does not help.
 
-        The caller bounds how often; compactions of a turn have one budget of their own.
+        The caller limits the number of retries. The compactions of a turn have a budget of their
+        own.
         """
         made = self.driver.run(self._recover(view, found))
         if not isinstance(made, Prepared):
@@ -259,7 +262,7 @@ class Port(Unpicklable):
         return _add_recovery(view, await self._aremember(view.request, made))
 
     def _recover(self, view: View, found: Trouble | None) -> Steps[Prepared | View | None]:
-        """Return what to send after a failure, None where a retry is no help. Tells of it."""
+        """Return the request to send after a failure, or None if no retry helps. Report events."""
         if found is None:
             return None
         if found.lost or found.away:
@@ -290,9 +293,9 @@ class Port(Unpicklable):
             return None
 
     def give_up(self, view: View, first: View, found: Trouble) -> None:
-        """Take back what did not help, and tell of a request that was too large even so.
+        """Undo recoveries that did not help, and report a request that was too large even so.
 
-        For callers with one retry: `first` is what was sent before it.
+        For callers with one retry: `first` is the view that was sent before it.
         """
         self.driver.run(self._take_back(view))
         self._report_miss(view, first, found)
@@ -303,7 +306,7 @@ class Port(Unpicklable):
         self._report_miss(view, first, found)
 
     async def atake_back(self, view: View) -> None:
-        """Take back what recoveries stored for a request that failed all the same."""
+        """Undo the checkpoints that recoveries stored for a request that failed all the same."""
         await self.driver.arun(self._take_back(view))
 
     def _take_back(self, view: View) -> Steps[None]:
@@ -342,7 +345,7 @@ class Port(Unpicklable):
         return seen.assessment
 
     def settle_stream(self, view: View, tracker: Tracker) -> None:
-        """Learn from a stream that is over, or tell that it stopped short of its end."""
+        """Learn from a finished stream, or report that it ended too soon."""
         if tracker.report is not None:
             view.observe(tracker.report)
         elif told := explain_stop(tracker):
@@ -356,7 +359,7 @@ class Port(Unpicklable):
             self.tell(Notice(told))
 
     def _observe(self, view: View, response: Any) -> Observation:
-        """Return what a response tells; that reasoning was dropped teaches the model's law."""
+        """Return what a response teaches; dropped reasoning teaches the model's law."""
         report = extract_report(response)
         if is_unbound(report):
             self._note_law("bound_thinking")
@@ -364,7 +367,7 @@ class Port(Unpicklable):
         return observe(setup, view.prepared, report)
 
     def _learn_refusal(self, view: View, kind: ErrorKind) -> Assessment:
-        """Learn what a refusal proved, limit and size, for whatever request comes next."""
+        """Learn limit and size from a refusal, for later requests."""
         kind = view.request.doubt(kind)
         if kind.kind == "input" and kind.certainty == "certain":
             from ullage.core.guard import recovery
@@ -379,18 +382,18 @@ class Port(Unpicklable):
     # --- steps ----------------------------------------------------------------------------------
 
     def _watch(self, request: Request, dialect: DialectName, *, refuses: bool = True) -> Preparing:
-        """Prepare without compacting anything."""
+        """Prepare a request without compacting anything."""
         setup = replace(self._setup(dialect), refuses=self.refuses and refuses)
         watching = replace(setup, policy=replace(self.policy, rungs=()), shares=None, tries=False)
         return machine.prepare(watching, request)
 
     def _tell_refusal(self, error: ContextTooLargeError) -> None:
-        """Tell of a request that is too large before it is sent."""
+        """Report a request that is too large before it is sent."""
         kind = ErrorKind("input", error.bound, error.tokens)
         self.tell(Refused(kind, "predicted", self.model or ""))
 
     async def _asummarise(self, setup: Setup, request: Request) -> None:
-        """Make a summary ahead; where that fails it is told, and the ladder goes on without it."""
+        """Make a summary ahead of time; if that fails, report it and continue without one."""
         try:
             prepared = await self._arun(machine.prepare_ahead(setup, request), request)
         except UllageError as error:
@@ -401,7 +404,7 @@ class Port(Unpicklable):
                 self.tell(event)
 
     async def _aopen(self, dialect: DialectName) -> None:
-        """Open the store, and load the model's vocabulary, before the first request needs them."""
+        """Open the store and load the model's vocabulary before the first request needs them."""
         runtime, question = self.driver.runtime, self.driver.question
         if runtime.is_store_due:
             await self.driver.aopen()
@@ -410,11 +413,11 @@ class Port(Unpicklable):
             await THREADS.run(runtime.load, question, dialect)
 
     async def _arun(self, steps: Steps[Result], request: Request) -> Result:
-        """Run steps to their end; those of a large request in threads beside the event loop."""
+        """Run steps to their end; those of a large request in threads."""
         return await self.driver.arun(steps, beside=is_large(request))
 
     def _setup(self, dialect: DialectName, *, priced: bool = False) -> Setup:
-        """Return what holds for requests of a dialect; `priced` tells that prices are needed."""
+        """Return the setup for requests of a dialect; `priced` says that prices are needed."""
         question, runtime, driver = self.driver.question, self.driver.runtime, self.driver
         setup = Setup(
             codec=runtime.codec_for(dialect),
@@ -436,15 +439,15 @@ class Port(Unpicklable):
         return setup.with_laws(runtime.find_laws(question))
 
     def doubt_server(self) -> None:
-        """Have the server asked again for its window: it went away, and may come back another."""
+        """Have the server's window probed again: the server was away, and may have changed."""
         if self.driver.question.base_url is not None:
             self.driver.runtime.windows.doubt(self.driver.question.base_url)
 
     def _complete(self, request: Request) -> Request:
-        """Return a request with the settings' pins, and with what is known of its output.
+        """Return a request with the settings' pins and the known size of its output.
 
-        A provider refuses a prompt without room for it; a server of somebody's own that does has
-        shown it by a refusal, and what is asked for there without a word of it.
+        A provider refuses a prompt without room for the output. A user's own server may do so too;
+        it shows that, and the default output that it assumes, by a refusal.
         """
         runtime, question = self.driver.runtime, self.driver.question
         request = add_pins(runtime, request)
@@ -459,7 +462,7 @@ class Port(Unpicklable):
         return replace(request, reserve=reserve, reserves_all=known)
 
     def _note_output(self, request: Request, kind: ErrorKind) -> Request:
-        """Return a refused request with the output that was asked for beside it."""
+        """Return a refused request with the output that the refusal says was asked for."""
         asked = kind.output_tokens
         named = kind.kind == "total" and kind.certainty == "certain"
         if not asked or not named or request.max_tokens is not None:
@@ -473,7 +476,7 @@ class Port(Unpicklable):
         self.driver.runtime.lessons.note_law(self.driver.question.own_key, law)
 
     def _remember(self, request: Request, prepared: Prepared) -> View:
-        """Remember and tell what was found out on the way, and return the view."""
+        """Save the state of the conversation, report the events, and return the view."""
         self.driver.remember(prepared.conversation)
         return self._view(request, prepared)
 
@@ -496,7 +499,7 @@ class Port(Unpicklable):
 
 
 def _add_recovery(view: View, again: View) -> View:
-    """Return the view of a retry, with what was stored for it and for those before it."""
+    """Return the view of a retry, with the checkpoints stored for it and for earlier retries."""
     from ullage.core.guard.recovery import RECOVERY
 
     made = again.prepared.checkpoint
@@ -505,7 +508,7 @@ def _add_recovery(view: View, again: View) -> View:
 
 
 def _read_kind(request: Request, found: Trouble) -> ErrorKind:
-    """Return what a failure means for a request: the output that was told may be left unsaid."""
+    """Return the meaning of a failure for a request; add the reserved output if it is not named."""
     kind = request.doubt(found.kind)
     if kind.kind != "total" or kind.output_tokens or not request.reserve:
         return kind

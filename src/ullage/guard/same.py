@@ -1,7 +1,7 @@
 """A conversation's own model as its summarizer: `summarizer="same"`.
 
-It asks the same server, with the same key, in the dialect that the conversation is in. It holds no
-conversation and decides nothing of summaries.
+It asks the same server, with the same key, in the dialect of the conversation. It holds no
+conversation and decides nothing about summaries.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class SameModel:
-    """A summarizer that is the model of the conversation; `question` says which, and where.
+    """A summarizer that asks the conversation's own model; `question` names the model and server.
 
-    Nothing is sent that the conversation does not send, no temperature either: models that reason
-    refuse one. Raises ConfigurationError where it is unknown where the model is.
+    It sends only fields that the conversation sends too. It sends no temperature, because models
+    that reason refuse one. Raises ConfigurationError if the address of the model is unknown.
     """
 
     def __init__(self, runtime: Runtime, question: Question) -> None:
@@ -36,7 +36,7 @@ class SameModel:
         self._spoken: dict[DialectName, Summarizer] = {}
 
     def speak(self, dialect: DialectName) -> Summarizer:
-        """Return the summarizer that asks in this dialect; ConfigurationError without a model."""
+        """Return the summarizer for this dialect; raises ConfigurationError without a model."""
         made = self._spoken.get(dialect)
         if made is None:
             asked, spoken = self._question, registry.find(dialect)
@@ -57,7 +57,7 @@ class SameModel:
 
     @property
     def window(self) -> int | None:
-        """What a request and its answer may take together, in tokens; None where nobody knows."""
+        """The tokens of a request and its answer together, or None if unknown."""
         return self.speak(registry.DEFAULT).window
 
     async def awindow(self) -> int | None:

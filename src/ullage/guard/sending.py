@@ -1,7 +1,7 @@
-"""Send a prepared request through a caller's function, and once more where that may help.
+"""Send a prepared request through a caller's function, and retry once if that may help.
 
-It calls, streams and tries again over a `Port`. It decides neither what is sent nor whether a
-second try is any use: the port does.
+This module calls, streams and retries over a `Port`. The port chooses the request to send and
+decides about the retry.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Answer = TypeVar("Answer")
 
 
 def send_call(port: Port, call: GuardedCall, request: Request, dialect: DialectName) -> Any:
-    """Return the whole answer of a function, once it was learned from."""
+    """Return the whole answer of a function after learning from it."""
     refuse_stream(call, "call", "stream", wanted=False)
     view, response = attempt(
         port, port.prepare(request, dialect), lambda v: refuse_awaitable(call.send(v.kwargs))
@@ -51,7 +51,7 @@ async def asend_call(port: Port, call: GuardedCall, request: Request, dialect: D
 
 
 def send_stream(port: Port, call: GuardedCall, request: Request, dialect: DialectName) -> Any:
-    """Return the stream of a function, watched; its first events are read already."""
+    """Return the watched stream of a function; its first events have been read."""
     refuse_stream(call, "stream", "call", wanted=True)
     asking = call.streaming()
     view, made = attempt(
@@ -77,7 +77,7 @@ async def asend_stream(
 
 
 def attempt(port: Port, view: View, send: Callable[[View], Answer]) -> tuple[View, Answer]:
-    """Send a request, once more where the port has one; return what was sent, and the answer.
+    """Send a request, with one retry if the port offers one; return the sent view and the answer.
 
     The port is told of a second failure.
     """
@@ -126,7 +126,7 @@ async def aattempt(
 async def asend_second(
     port: Port, first: View, second: View, send: Callable[[View], Awaitable[Answer]]
 ) -> Answer:
-    """Send what the port has after a failure of `first`; the port is told where it fails, too."""
+    """Send the port's retry after a failure of `first`; tell the port if it fails too."""
     try:
         answer = await send(second)
     except Exception as error:

@@ -1,6 +1,6 @@
-"""A compaction as a client applies it to objects of its own: one step for each message to send.
+"""A compaction as steps for a client's own objects: one step for each message to send.
 
-The positions are those of the history that the client gave. It knows no guard and no dialect.
+The positions are those in the client's history. This module knows no guard and no dialect.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class FitStep:
-    """Where a message to send stems from.
+    """The origin of a message to send.
 
-    `keep` is the position of one that stays as it is, `edit` that of one that stays with a text in
-    it replaced. A new message has neither: it stands for those at `stands_for`.
+    `keep` is the position of a message that stays unchanged. `edit` is the position of one that
+    stays with a replaced text. A new message has neither: it replaces those at `stands_for`.
     """
 
     message: Any
@@ -27,10 +27,10 @@ class FitStep:
 def list_steps(
     history: Sequence[Any], sent: Sequence[Any], origin: Sequence[int | None]
 ) -> tuple[FitStep, ...]:
-    """Return a step for each message of `sent`; `origin` says where each arrived (`View.origin`).
+    """Return a step for each message of `sent`; `origin` has their old positions (`View.origin`).
 
-    Messages that stay are the same objects. What is gone from behind one that stays is stood for by
-    the message written last before it: a summary may have messages that stay in its middle.
+    Messages that stay are the same objects. If dropped messages follow one that stays, the nearest
+    new message before them covers them: a summary may have kept messages in its middle.
     """
     covered = {place for place in origin if place is not None}
     steps: list[FitStep] = []
@@ -49,9 +49,9 @@ def list_steps(
 
 
 def _add_loose(steps: list[FitStep], size: int, covered: set[int]) -> list[FitStep]:
-    """Return the steps, each message that is gone among what one of them stands for.
+    """Return the steps, with each remaining dropped message added to the step that covers it.
 
-    One that stands for nothing, such as a result in place of a missing one, is left alone.
+    A step that covers nothing, such as a result in place of a missing one, is left alone.
     """
     stood = {place for step in steps for place in step.stands_for}
     begins = {step.stands_for[0]: number for number, step in enumerate(steps) if step.stands_for}

@@ -1,7 +1,7 @@
-"""Who writes the summaries: any callable, or `Summarizer`, which asks a server over HTTP.
+"""Summarizers: any callable, or `Summarizer`, which asks a server over HTTP.
 
-Both carry requests that `core.summary` made and bring the answers back, blocking or awaiting; what
-is asked and whether an answer is any good is decided there. No conversation is held here.
+They send the requests that `core.summary` made and return the answers, sync or async.
+`core.summary` writes the questions and checks the answers. No conversation is held here.
 """
 
 from __future__ import annotations
@@ -31,25 +31,27 @@ if TYPE_CHECKING:
     from ullage.core.values.progress import Progress
 
 Summarize = Callable[["SummaryRequest"], "str | Answer | Awaitable[str | Answer]"]
-"""What a guard takes as its summarizer: a function or coroutine function, or a `Summarizer`."""
+"""The type of a guard's summarizer: a function, a coroutine function, or a `Summarizer`."""
 
 TIMEOUT_S: Final = 600.0
-"""A local model on two cores took 95 s for one summary of 1,400 tokens (Qwen2.5-Coder 0.5B), and
-pieces are as large as its window; ten minutes is also what OpenAI's SDKs wait."""
+"""Seconds. A local model on two cores took 95 s for one summary of 1,400 tokens (Qwen2.5-Coder
+0.5B), and pieces are as large as its window. OpenAI's SDKs wait ten minutes too.
+"""
 
 THOUGHT: Final = 4_096
-"""Tokens that the answer of a model that reasons may take besides: without them it ends within its
-thoughts, and nothing was said."""
+"""Extra tokens for the answer of a reasoning model: without them it ends within its reasoning, with
+no answer text.
+"""
 
 SHOWN: Final = 300
-"""Characters of a server's error that are quoted."""
+"""Most characters of a server's error that are quoted."""
 
 
 class SummarizerLimits(TypedDict, total=False):
-    """What bounds a summarizer's requests, and where it finds its window; all may be left out.
+    """The limits of a summarizer's requests, and its runtime; every key may be left out.
 
-    `max_tokens` of an answer, `timeout_s` for a byte of it, `parallel` requests at once. `options`
-    are fields of the request's body, sent untouched; without any the temperature is 0.
+    `max_tokens` of an answer; `timeout_s` between two bytes of it; `parallel` requests at once.
+    `options` are fields of the request's body, sent unchanged; by default the temperature is 0.
     """
 
     max_tokens: int | None
@@ -67,11 +69,11 @@ class Summarizer(Unpicklable):
         small = ullage.Summarizer("qwen3-4b", base_url="http://127.0.0.1:8080/v1")
         guard = ullage.Guard("qwen3-32b", base_url=..., summarizer=small)
 
-    Called with a SummaryRequest it returns an `Answer`; `acall` is its async twin. The model gets
-    no tools, and temperature 0 where `options` say nothing. `dialect` says how its server is
-    spoken to; `window` is the operator's word in tokens, else the server is asked; `max_tokens`
-    is the most that an answer may take; `parallel` says how many requests an async driver may have
-    under way at once. Raises ConfigurationError for a missing model or base URL.
+    A call with a SummaryRequest returns an `Answer`; `acall` is the async version. The model gets
+    no tools, and temperature 0 unless `options` are given. `dialect` is the protocol of its server.
+    `window` overrides the window in tokens; by default the server is asked. `max_tokens` limits an
+    answer. `parallel` limits the requests that an async driver sends at once. Raises
+    ConfigurationError for a missing model or base URL.
     """
 
     instead = "make one in the other process from the same arguments"
@@ -122,12 +124,12 @@ class Summarizer(Unpicklable):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What no message may quote."""
+        """The texts that no message may quote."""
         return HttpRequest(self._url, api_key=self._question.api_key).secrets()
 
     @property
     def window(self) -> int | None:
-        """What a request and its answer may take together, in tokens; None where nobody knows.
+        """The tokens of a request and its answer together, or None if unknown.
 
         The server is asked once; the first use blocks (`awindow` does not).
         """
@@ -144,8 +146,8 @@ class Summarizer(Unpicklable):
     def __call__(self, request: SummaryRequest) -> Answer:
         """Return the model's answer.
 
-        Raises ContextTooLargeError for a request over the window, before it is sent, and
-        ProviderError where the server cannot be reached, refuses, or answers nonsense.
+        Raises ContextTooLargeError for a request over the window, before it is sent. Raises
+        ProviderError if the server cannot be reached, refuses, or sends an invalid response.
         """
         ask = self._ask(request, self.window)
         return self._answer(self._transport.ask(ask))
@@ -169,7 +171,7 @@ class Summarizer(Unpicklable):
         return HttpRequest(self._url, body, self._question.api_key, endpoint.auth, endpoint.headers)
 
     def _most(self, request: SummaryRequest, window: int | None) -> int:
-        """Return what the answer may take: asked for, allowed, and left by the prompt."""
+        """Return the most tokens for the answer: as asked for, allowed, and left by the prompt."""
         most = min(request.max_tokens, self._max_tokens or request.max_tokens)
         most += THOUGHT if self._thinks else 0
         output = self._found.output_tokens if self._found is not None else None
@@ -208,7 +210,7 @@ class Summarizer(Unpicklable):
 
 
 def make_fields(spoken: Dialect, request: SummaryRequest, most: int) -> dict[str, Any]:
-    """Return the fields of a request for a summary, whose answer takes at most `most` tokens."""
+    """Return the fields of a summary request whose answer has at most `most` tokens."""
     place = spoken.fields
     messages = [spoken.make_form().user(request.prompt)]
     made: dict[str, Any] = {}
@@ -233,7 +235,7 @@ def has_thoughts(reply: Reply) -> bool:
 
 
 SOBER: Final[Mapping[str, Any]] = MappingProxyType({"temperature": 0})
-"""What is sent to a model that was chosen for summaries alone."""
+"""Options for a model that was chosen only for summaries."""
 
 _OK: Final = 200
 
@@ -250,11 +252,11 @@ def _positive(name: str, value: float | None) -> None:
 # --- asking any summarizer ---------------------------------------------------------------------
 
 PARALLEL: Final = 4
-"""Requests under way at once, where the summarizer does not say (`parallel`)."""
+"""Requests at once if the summarizer does not set `parallel`."""
 
 
 def window_of(summarizer: object) -> int | None:
-    """Return the tokens that a request to the summarizer may take, None where it does not say."""
+    """Return the tokens that a request to the summarizer may take, or None if unknown."""
     found = getattr(summarizer, "window", None)
     return found if isinstance(found, int) else None
 
@@ -268,10 +270,10 @@ async def awindow_of(summarizer: object) -> int | None:
 def answers(
     summarizer: Summarize, requests: Sequence[SummaryRequest], report: Progress = ignore
 ) -> list[Answer | Exception]:
-    """Return the answer to each request, or what it failed with, one after the other.
+    """Return the answer to each request, or the exception in its place, one after the other.
 
-    `report` is told how many are there. Raises ConfigurationError for an async summarizer, which
-    only the async twins can await.
+    `report` gets the number of answers so far. Raises ConfigurationError for an async summarizer,
+    which needs the async functions.
     """
     found: list[Answer | Exception] = []
     for request in requests:
@@ -284,7 +286,7 @@ def answers(
 
 
 def _ask_one(ask: Callable[[SummaryRequest], Any], request: SummaryRequest) -> Any:
-    """Return what a function answers or fails with: no future can carry StopIteration."""
+    """Return a function's answer or its exception, because no future can carry StopIteration."""
     try:
         return ask(request)
     except Exception as error:  # noqa: BLE001 - returned: the caller records it
@@ -292,7 +294,7 @@ def _ask_one(ask: Callable[[SummaryRequest], Any], request: SummaryRequest) -> A
 
 
 def _refuse_awaitable(answer: object) -> None:
-    """Raise ConfigurationError for what can only be awaited."""
+    """Raise ConfigurationError for an awaitable."""
     if inspect.isawaitable(answer):
         if inspect.iscoroutine(answer):
             answer.close()
@@ -303,7 +305,7 @@ def _refuse_awaitable(answer: object) -> None:
 
 
 THREADS: Final = Threads("ullage-summaries", 8)
-"""Where plain functions are called beside an event loop: one waits as long as its model does."""
+"""Threads for plain functions in async code: each call blocks until its model answers."""
 
 
 async def aanswers(
@@ -311,8 +313,8 @@ async def aanswers(
 ) -> list[Answer | Exception]:
     """Do as `answers`, several at a time, with a summarizer that may be async.
 
-    A plain function is called in a thread, one request after the other. Where the wait is
-    cancelled, requests of an async one are cancelled too.
+    A plain function is called in a thread, one request after the other. Cancelling the wait also
+    cancels the requests of an async summarizer.
     """
     import asyncio
 

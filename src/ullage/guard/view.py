@@ -1,6 +1,6 @@
-"""A request as a guard hands it out: what to send, and whom to tell what came of it.
+"""A request as a guard returns it: what to send, and how to report the response.
 
-It prepares nothing and knows no guard.
+This module prepares nothing and knows no guard.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class Learner(Protocol):
-    """Who learns from the answer to a view: its guard."""
+    """The receiver of the answer to a view: its guard."""
 
     def learn_from(self, view: View, response: Any) -> Assessment:
-        """Return the assessment by what was reported."""
+        """Return the assessment by the reported usage."""
         ...
 
     async def alearn_from(self, view: View, response: Any) -> Assessment:
@@ -34,12 +34,12 @@ class Learner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class View(Unpicklable):
-    """A request that may be sent, as the guard hands it out.
+    """A request that may be sent, as the guard returns it.
 
-    `kwargs` carries the whole request for the client's `create(...)`, each only where it was
-    given: messages, tools, max_tokens; for Anthropic system too; for Responses input,
-    instructions, tools, max_output_tokens; for Ollama options, in the place of max_tokens.
-    `messages` holds the caller's own objects where nothing was edited.
+    `kwargs` holds the whole request for the client's `create(...)`. Each field is present only if
+    it was given: messages, tools, max_tokens; for Anthropic also system; for Responses input,
+    instructions, tools, max_output_tokens; for Ollama options instead of max_tokens. Messages that
+    no edit touched are the caller's own objects.
     """
 
     instead = (
@@ -52,7 +52,7 @@ class View(Unpicklable):
     learner: Learner
     request: Request
     recoveries: tuple[Checkpoint, ...] = ()
-    """What recoveries stored on the way to this request: taken back where it is refused too."""
+    """Checkpoints that recoveries stored for this request; undone if it is refused too."""
 
     def __repr__(self) -> str:
         return line("View", f"{len(self.messages):,} messages", self.assessment.notice())
@@ -67,10 +67,10 @@ class View(Unpicklable):
 
     @property
     def origin(self) -> tuple[int | None, ...]:
-        """The position at which each of `messages` arrived, None for one that was written.
+        """The original position of each of `messages`, or None for a new message.
 
-        Where messages were put together for a server that wants roles to take turns, those that
-        are the caller's own objects have a position, the others None.
+        Some servers want roles to take turns, so messages are joined. Then those that are the
+        caller's own objects have a position, and the others None.
         """
         made = self.prepared
         if len(made.origin) == len(made.messages):
@@ -96,7 +96,8 @@ class View(Unpicklable):
     def observe(self, response: Any) -> Assessment:
         """Learn from the response, its usage, or the exception raised in its place.
 
-        Returns the assessment by what was reported; an overflow error teaches the limit it names.
+        Returns the assessment by the reported usage. An overflow error teaches the limit that it
+        names.
         """
         return self.learner.learn_from(self, response)
 

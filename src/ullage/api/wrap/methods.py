@@ -21,7 +21,7 @@ STREAMED: Final = "with_streaming_response"
 
 @dataclass(frozen=True, slots=True)
 class GuardedMethod:
-    """A method that sends a conversation: dialect, client form, kind of answer, and field places."""
+    """A method that sends a conversation: dialect, client form, kind of answer, field places."""
 
     dialect: Dialect
     form: ClientForm

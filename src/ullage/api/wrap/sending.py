@@ -63,8 +63,7 @@ class CallSender:
         return self._open(await answer)
 
     def _fields(self, view: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the caller's keywords with the fields of the view; unchanged ones stay the
-        caller's.
+        """Return the caller's keywords with the fields of the view; unchanged ones stay the same.
 
         A request that is sent again with another body gets a new idempotency key.
         """
@@ -169,7 +168,7 @@ def _is_same(own: Any, value: Any) -> bool:
 
 
 def _make_list(value: Any) -> Any:
-    """Return an iterable as a list that can be read twice; texts, lists and objects stay the same."""
+    """Return an iterable as a list that can be read twice; texts, lists and objects unchanged."""
     whole = value is None or isinstance(value, str | list | tuple | Mapping)
     whole = whole or hasattr(value, "model_dump")
     return value if whole or not hasattr(value, "__iter__") else list(value)
