@@ -217,7 +217,7 @@ class Runtime(Unpicklable):
         return conversation
 
     def forget(self, question: Question | None = None) -> None:
-        """Forget everything probed and learned about a model at its endpoint, or about all models."""
+        """Forget everything probed and learned about a model at its endpoint, or about all."""
         self.windows.forget(question)
         self.lessons.forget(None if question is None else question.own_key)
         if question is None:

@@ -219,7 +219,7 @@ class Port(Unpicklable):
         return await self._arun(find_checkpoint(self._setup(dialect), request), request)
 
     def undo(self, request: Request, dialect: DialectName) -> Checkpoint | None:
-        """Remove and return the last checkpoint of a conversation, or return None if there is none."""
+        """Remove and return the last checkpoint of a conversation, or return None without one."""
         request = self._complete(request)
         found = self.driver.run(find_checkpoint(self._setup(dialect), request))
         if found is not None:

@@ -1,1 +1,1 @@
-"""One request on its way: what is due before the send, after a refusal and after a response."""
+"""One request: the steps before the send, after a refusal and after a response."""

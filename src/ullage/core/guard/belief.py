@@ -1,7 +1,7 @@
-"""Whether what a server said is about the request that was sent: its reports, its refusals.
+"""Checks whether a server's reports and refusals are about the request that was sent.
 
-It turns what can be believed into evidence (`core.tokens.claim`), which the ledger weighs. It is
-pure, plans nothing and keeps nothing.
+Credible ones become evidence (`core.tokens.claim`), which the ledger weighs. This module is pure,
+plans nothing and keeps nothing.
 """
 
 from __future__ import annotations
@@ -36,28 +36,29 @@ if TYPE_CHECKING:
     from ullage.core.tokens.counting import Meter
 
 NAMED: Final = 2
-"""How many times larger or smaller than our count the numbers may be that a refusal names."""
+"""Factor by which the numbers in a refusal may differ from our count."""
 
 CLOSED: Final = 0.05
-"""The share of a prompt that reasoning of earlier turns may be of one whose report calibrates."""
+"""Largest share of reasoning of earlier turns in a prompt whose report may calibrate."""
 
 SPREAD: Final = 1.6
-"""How many times the ratio of the first report what came since may be counted with: kinds of text
-differ. A sum over calls grows by twice what came, or more."""
+"""Limit for the growth since the first report, as a multiple of that report's ratio: kinds of text
+differ. A sum over calls grows by twice the new text, or more.
+"""
 
 STRAIGHT: Final = 0.15
-"""How far the ratios of two reports may lie apart, as a share of the first."""
+"""Largest difference between the ratios of two reports, as a share of the first."""
 
 UNSEEN: Final = frozenset({"image", "audio", "file", "other", "sealed"})
-"""Parts whose tokens the count may know badly."""
+"""Kinds of parts whose tokens our count may not know well."""
 
 
 def find_range(sent: Prepared, meter: Meter, reported: int) -> ReportRange:
-    """Return the prompt tokens that a true report of a request lies between.
+    """Return the range of prompt tokens in which a true report of a request lies.
 
-    It rests on the last report, where there is one, since that was believed: what it left out is
-    no longer missing. What may be left out is counted only where a report is so small that it
-    matters.
+    If there is a last report, the range is based on it, because it was believed: text that it left
+    out is no longer missing. Text that may be left out is counted only if the report is too small
+    without it.
     """
     low, (_, high) = sent.count.low, _edges(sent)
     doubt = ceil(sent.measured.scale.high * _doubt_images(sent, meter)[1])
@@ -75,10 +76,11 @@ def find_range(sent: Prepared, meter: Meter, reported: int) -> ReportRange:
 
 
 def fits_growth(sent: Prepared, meter: Meter, reported: int) -> Literal["yes", "less", "more"]:
-    """Tell whether a report grew since an earlier one by about what came since.
+    """Tell whether a report grew since an earlier one by about the size of the new messages.
 
-    A sum over calls grows by more, uncached tokens and cut prompts by less than half of it. Each
-    such report alone may be true; small turns would hide it for ever, if the next rested on it.
+    A sum over calls grows by more. Reports of uncached tokens, and of cut prompts, grow by less
+    than half. Each such report alone may be true, and if the next one were based on it, small turns
+    would hide the error forever.
     """
     base, scale = sent.conversation.base, sent.measured.scale
     came = sent.measured.raw().best - (0 if base is None else base[1])
@@ -96,7 +98,7 @@ def fits_growth(sent: Prepared, meter: Meter, reported: int) -> Literal["yes", "
 
 
 def _doubt_images(sent: Prepared, meter: Meter) -> tuple[int, int]:
-    """Return by how many counter tokens the images may be off that came since the last report."""
+    """Return the possible error for images since the last report, in counter tokens (down, up)."""
     if not sent.sent.measure_media().images:
         return 0, 0
     begun = sent.conversation.covered if sent.measured.anchor is not None else 0
@@ -104,14 +106,14 @@ def _doubt_images(sent: Prepared, meter: Meter) -> tuple[int, int]:
 
 
 def _count_unsettled(sent: Prepared, meter: Meter) -> int:
-    """Return the tokens of reasoning of which the last report does not tell whether it is read."""
+    """Return the tokens of reasoning that the last report does not prove to be read."""
     return count_reasoning(sent, meter, find_unsettled(sent.sent, sent.conversation.covered))
 
 
 def find_unsettled(sent: Transcript, covered: int) -> int:
-    """Return the position from which on a report of the first messages settles no reasoning.
+    """Return the position from which a report of the first messages says nothing about reasoning.
 
-    Where a turn began since, a template may leave out that of the turn before.
+    If a new turn has begun since, a template may leave out the reasoning of the turn before.
     """
     request = sent.request()
     if request is None or request < covered:
@@ -120,19 +122,19 @@ def find_unsettled(sent: Transcript, covered: int) -> int:
 
 
 def count_reasoning(sent: Prepared, meter: Meter, begun: int = 0) -> int:
-    """Return the tokens of reasoning in a request from a message on, at most.
+    """Return the most tokens of reasoning in a request, from a message on.
 
-    Chat templates drop that of earlier turns (Qwen3, GLM, DeepSeek, Claude before 4.5), as they
-    drop tools that they have no place for.
+    Chat templates drop the reasoning of earlier turns (Qwen3, GLM, DeepSeek, Claude before 4.5).
+    They also drop tools if they have no place for them.
     """
     return _count_thoughts(sent, meter, sent.sent.messages[begun:])
 
 
 def is_whole(sent: Prepared, meter: Meter, reported: int) -> bool:
-    """Tell whether a report is one of all that was sent, so that it says how a vocabulary counts.
+    """Tell whether a report covers the whole request, so that it shows how a vocabulary counts.
 
-    It is not where templates leave out reasoning of earlier turns, or where some may be left out
-    and the report is small.
+    It does not if templates leave out reasoning of earlier turns, or if they may and the report is
+    small.
     """
     if not holds_thoughts(sent.sent):
         return True
@@ -149,10 +151,10 @@ def _count_thoughts(sent: Prepared, meter: Meter, messages: Sequence[Message]) -
 
 
 def is_steady(sent: Prepared, reported: int) -> bool:
-    """Tell whether a report outside of the range lies as far outside as the last one did.
+    """Tell whether a report outside the range is as far outside as the last one.
 
-    A host that puts its own instructions before every prompt adds the same each time. Sums over
-    inner calls, and reports of uncached tokens alone, do not.
+    A host that puts its own instructions before every prompt adds the same size each time. Sums
+    over inner calls, and reports of uncached tokens only, do not.
     """
     odd, raw, scale = sent.conversation.odd, sent.measured.raw().best, sent.measured.scale
     if odd is None or raw - odd[1] < ENOUGH:
@@ -162,9 +164,9 @@ def is_steady(sent: Prepared, reported: int) -> bool:
 
 
 def _is_straight(sent: Prepared, odd: tuple[int, int], slope: float) -> bool:
-    """Tell whether reports grow since the last believed one as the conversation does, by one ratio.
+    """Tell whether reports grow with the conversation by one ratio since the last believed one.
 
-    That is a vocabulary that is counted badly. The ratio of a sum over calls rises with each.
+    If so, our count of the vocabulary is wrong. The ratio of a sum over calls rises with each call.
     """
     anchor = sent.measured.anchor
     if anchor is None or odd[1] - anchor.raw.best < ENOUGH or not SANE[0] <= slope <= STRANGE:
@@ -174,13 +176,13 @@ def _is_straight(sent: Prepared, odd: tuple[int, int], slope: float) -> bool:
 
 
 def note_odd(sent: Prepared, reported: int) -> tuple[int, int]:
-    """Return what to hold the next report against: this one, or one from far enough before it."""
+    """Return the report to compare the next one with: this one, or one far enough before it."""
     odd, raw = sent.conversation.odd, sent.measured.raw().best
     return odd if odd is not None and 0 <= raw - odd[1] < ENOUGH else (reported, raw)
 
 
 def make_answer(sent: Prepared, reported: int) -> Claim | None:
-    """Return the evidence of an answered prompt, None where it says nothing new."""
+    """Return the evidence of an answered prompt, or None if it says nothing new."""
     if reported <= sent.window.answered:
         return None
     return _make(sent, Claim("total", reported, "answer", grounds="structured"))
@@ -194,7 +196,7 @@ def make_truncation(sent: Prepared, cut: Truncation) -> Claim:
 
 
 def make_refusal(sent: Prepared, error: ErrorKind, limit: int) -> Claim | None:
-    """Return the evidence of a refusal, None where its numbers do not fit this request."""
+    """Return the evidence of a refusal, or None if its numbers do not fit this request."""
     if not (is_about(sent, error) and _is_plausible(sent, error)):
         return None
     grounds: Grounds = "structured" if error.structured else "words"
@@ -208,10 +210,9 @@ def make_refusal(sent: Prepared, error: ErrorKind, limit: int) -> Claim | None:
 def is_about(sent: Prepared, error: ErrorKind) -> bool:
     """Tell whether a refusal can be about the size of the request that was sent.
 
-    Content filters and validators quote users' text. So a size far below our count is no evidence,
-    nor is one that fits into the limit next to it. A sentence with a limit below an answered prompt
-    counts only if the request was larger, by at most `FAR_OFF` times. A server may count far more
-    than we do: it adds text that we do not see.
+    Content filters and validators quote users' text. Signs of that: a size far below our count, a
+    size that fits into the limit in the same message, a limit below an answered prompt. A server
+    may count far more than we do, because it adds text that we do not see.
     """
     size, limit = error.input_tokens, error.limit
     low, _ = _edges(sent)
@@ -226,7 +227,7 @@ def is_about(sent: Prepared, error: ErrorKind) -> bool:
 
 
 def _find_output(sent: Prepared, error: ErrorKind) -> int:
-    """Return the output that a refusal names, 0 where the size beside it is not that of `sent`."""
+    """Return the output that a refusal names, or 0 if its prompt size does not fit `sent`."""
     if not _is_plausible(sent, replace(error, limit=None)):
         return 0
     return error.output_tokens or 0

@@ -1,7 +1,7 @@
-"""What is remembered of a conversation from one call to the next.
+"""The state of a conversation that is kept from one call to the next.
 
-It is found again by the longest known prefix, as a checkpoint is: the server's last word on the
-size, and which tiers people were told of. It knows no store and holds no message.
+It is found by the longest known prefix, as a checkpoint is. It holds the server's last report of
+the size, and the tiers that were reported to the user. It knows no store and holds no message.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ if TYPE_CHECKING:
     from ullage.core.tokens.window import Window
 
 VERSION: Final = 3
-"""Schema version of a stored conversation; 3 came with `learned` and `Effort.stuck`."""
+"""Schema version of a stored conversation; version 3 added `learned` and `Effort.stuck`."""
 
 
 BASE: Final = 200
-"""Counted tokens from which on growth tells true reports from false ones: less is within what the
-reports of one prompt differ by."""
+"""Counted tokens above which growth separates true reports from false ones: reports of the same
+prompt may differ by that much.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +42,14 @@ class Conversation:
     """The state of a conversation after a request.
 
     `prefix` is the chain hash of the whole history as the caller passed it. `anchor` is the last
-    reported size, of the first `covered` messages as they were sent; `sent` is their chain hash.
-    `effort` is what the turn has spent on making room. `odd` are the reported tokens and our count
-    of the last report that was not believed; `base` those of an earlier one that was, from which
-    the growth of the next ones is told. `cramped` is the window of which people were told
-    that it is too small for what must stay, `wide` that for which the history went out whole
-    although it was compacted for a smaller one; 0 for none. `beside` is a hash of system text and
-    tools, where reasoning is bound to them. `warm` is what the provider's cache holds.
+    reported size, for the first `covered` messages as they were sent; `sent` is their chain hash.
+    `effort` counts what the turn has tried to make room. `odd` holds the reported tokens and our
+    count of the last report that was not believed. `base` holds those of an earlier report that was
+    believed; the growth of later ones is checked against it. `cramped` is the window that was
+    reported as too small for what must stay. `wide` is the window for which the whole history was
+    sent although it was compacted for a smaller one. Both are 0 if there is none. `beside` is a
+    hash of system text and tools, if reasoning is bound to them. `warm` describes the provider's
+    cache.
     """
 
     scope: str
@@ -67,19 +69,19 @@ class Conversation:
     warm: Warm | None = None
 
     def has_report_of(self, sent: Transcript) -> bool:
-        """Tell whether the last report is of the first messages of what is about to be sent.
+        """Tell whether the last report covers the first messages of the request to send.
 
-        A new checkpoint changes the beginning, and so puts the report out of use.
+        A new checkpoint changes the beginning, so that the report no longer applies.
         """
         if self.anchor is None or self.covered > len(sent):
             return False
         return chain(sent)[self.covered - 1] == self.sent
 
     def anchor_to_report(self, measured: Measure) -> Measure:
-        """Return a measure that rests on the last report, where `has_report_of` its transcript.
+        """Return a measure based on the last report, if `has_report_of` is true for the transcript.
 
-        The report holds only for the same tools and system text; else the measure comes back as
-        it is. The edges of the count are those of now: what is learned narrows them.
+        The report applies only to the same tools and system text; otherwise the measure is returned
+        unchanged. The edges of the count are the current ones, because lessons narrow them.
         """
         covered = part(measured, self.covered)
         if self.anchor is None or covered.best != self.anchor.raw.best:
@@ -87,9 +89,9 @@ class Conversation:
         return replace(measured, anchor=Anchor(self.anchor.tokens, covered))
 
     def with_report(self, tokens: int, measured: Measure, sent: Transcript) -> Conversation:
-        """Return the state with what the server reported for this request.
+        """Return the state with the size that the server reported for this request.
 
-        A request without messages has nothing to be known by again: the state stays.
+        A request without messages cannot be found again, so it leaves the state unchanged.
         """
         if not len(sent):
             return self
@@ -105,26 +107,26 @@ class Conversation:
         )
 
     def without_report(self, odd: tuple[int, int]) -> Conversation:
-        """Return the state after a report that takes the last one out of use, too."""
+        """Return the state after a report that also invalidates the last one."""
         return replace(self, anchor=None, covered=0, sent="", odd=odd)
 
     def is_as_before(self, before: Conversation | None) -> bool:
-        """Tell whether nothing changed since but the prefix, and what is known of the model.
+        """Tell whether nothing changed except the prefix and the lessons about the model.
 
-        That is the process's, and goes along with the next change. Effort that was not spent is
-        none.
+        The process keeps those, and saves them with the next change. An effort without attempts
+        counts as no effort.
         """
         known = (self.scope, *_NEW) if before is None else _list_lasting(before)
         return _list_lasting(self) == known
 
     def narrow(self, window: Window, now: float) -> Window:
-        """Return a window under the bound that is suspected, as long as that was not long ago."""
+        """Return the window with the suspected bound, unless the suspicion is too old."""
         if self.suspect is None or now - self.suspect[1] >= PASSING_S:
             return window
         return window.suspect(self.suspect[0])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data that JSON can carry."""
+        """Return plain JSON data."""
         return {
             **{name: getattr(self, name) for name in _PLAIN},
             "anchor": None if self.anchor is None else [self.anchor.tokens, *self.anchor.raw],
@@ -136,12 +138,12 @@ class Conversation:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Conversation:
-        """Read what `to_dict` wrote; raises StoreError on a newer version or a corrupt record.
+        """Read the output of `to_dict`; raises StoreError on a newer version or a corrupt record.
 
-        Fields that a later ullage added are passed over.
+        Unknown fields from a later ullage are ignored.
         """
         version = data.get("version")
-        if version == 1:  # had a flag where the ledger of evidence is now
+        if version == 1:  # had a flag in the place of the evidence
             data = {**data, "odd": None}
         elif version not in (2, VERSION):
             raise StoreError(
@@ -170,7 +172,7 @@ class Conversation:
 _PLAIN: Final = tuple(
     f.name for f in fields(Conversation) if f.name not in ("anchor", "shown", "effort", "learned")
 )
-"""Fields that JSON carries as they are."""
+"""Fields that are plain JSON values."""
 
 _PASSING: Final = frozenset(("prefix", "effort", "shown", "learned"))
 _lasting: Final = attrgetter(*[f.name for f in fields(Conversation) if f.name not in _PASSING])
@@ -178,11 +180,11 @@ _lasting_shown: Final = attrgetter(*[f.name for f in fields(Shown) if f.name != 
 
 
 def _list_lasting(found: Conversation) -> tuple[Any, ...]:
-    """Return what of a state is worth to be written. Asked twice for each request: no copies."""
+    """Return the parts of a state that are worth saving. Called twice per request: no copies."""
     effort, shown = found.effort, found.shown
     spent = effort if effort.recoveries or effort.fruitless else None
     return (*_lasting(found), spent, _lasting_shown(shown), shown.told - {"none"})
 
 
 _NEW: Final = _list_lasting(Conversation("", ""))[1:]
-"""What is lasting of a conversation that begins, but for its scope."""
+"""The lasting parts of a new conversation, without its scope."""

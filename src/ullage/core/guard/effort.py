@@ -1,8 +1,9 @@
-"""What a turn has spent on making room, and when to stop trying.
+"""The attempts of a turn to make room, and when to stop.
 
-A turn is what follows one request of the user. Recoveries from overflow share one budget, whatever
-their cause; compactions that lead nowhere open a breaker, which lets one through again after a
-while, so that it is neither endless nor permanent. It knows no strategy and holds no message.
+A turn begins with a request of the user. All recoveries from overflow in a turn share one budget.
+Compactions that free almost nothing open a breaker. It lets one more through after a while, so that
+attempts are neither endless nor stopped forever. This module knows no strategy and holds no
+message.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 RECOVERIES: Final = 4
-"""Attempts to recover in one turn, whatever the causes (02-decisions 25)."""
+"""Most attempts to recover in one turn, for all causes together (02-decisions 25)."""
 
 FRUITLESS: Final = 3
 """Compactions without progress after which a turn stops compacting."""
 
 HALF_OPEN_S: Final = 60.0
-"""Seconds after which one more compaction is let through: long enough that a loop of failing calls
-does no work to speak of, short enough for a person who waits."""
+"""Seconds after which one more compaction is allowed: rare enough for a loop of failing calls, soon
+enough for a person who waits.
+"""
 
 PROGRESS: Final = 0.05
 """Share of the tokens that a compaction must free to count as progress."""
@@ -26,11 +28,11 @@ PROGRESS: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """What was tried in a turn, which is known by its `request` and the `bound` of the window.
+    """The attempts in a turn, which is identified by its `request` and the `bound` of the window.
 
     `request` is the chain hash of the history up to the user's last message. `fruitless` counts
-    compactions in a row that led nowhere; `since` is when the last of them was, in seconds, and
-    `stuck` the chain hash of the history then.
+    consecutive compactions without progress. `since` is the time of the last of them in seconds,
+    and `stuck` the chain hash of the history at that time.
     """
 
     request: str = ""
@@ -41,7 +43,7 @@ class Effort:
     stuck: str = ""
 
     def at(self, request: str, bound: int) -> Effort:
-        """Return the effort of this turn: a new one where the user spoke or the window changed."""
+        """Return the effort of this turn: a new one if the request or the window changed."""
         if (request, bound) == (self.request, self.bound):
             return self
         return Effort(request, bound)
@@ -51,7 +53,7 @@ class Effort:
         return self.fruitless < FRUITLESS or now - self.since >= HALF_OPEN_S
 
     def has_news(self, history: str) -> bool:
-        """Tell whether a history, by its chain hash, has grown since a compaction led nowhere."""
+        """Tell whether a history, by its chain hash, changed since the last fruitless compaction."""
         return history != self.stuck
 
     def after(self, before: int, after: int, now: float, history: str = "") -> Effort:

@@ -1,6 +1,6 @@
-"""What a guard tells people, metrics and stores: values, one class an event.
+"""The events of a guard, for people, metrics and stores: values, one class per event.
 
-Events are past: they say what happened. They carry no behaviour and do not know their listeners.
+Events are past: they tell what happened. They have no behaviour and do not know their listeners.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ContextPressure:
-    """How full the window is with what is about to be sent, or was just reported.
+    """How full the window is, by a prepared request or by the report after it.
 
-    `tier` is the one on display: it is left 5 points below the edge at which it was entered.
-    `phase` tells a prepared request from what was reported of it.
+    `tier` is the tier on display: it is left only 5 points below the edge at which it was entered.
+    `phase` says whether the numbers are of the prepared request or of the report.
     """
 
     assessment: Assessment
@@ -35,14 +35,14 @@ class ContextPressure:
 
 @dataclass(frozen=True, slots=True)
 class OverShare:
-    """Sections of the window hold more than their share, the largest overrun first."""
+    """Sections of the window are over their share, the largest overrun first."""
 
     overruns: tuple[Overrun, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryProgress:
-    """How far a summary is: `done` of `total` requests for it are answered."""
+    """The progress of a summary: `done` of `total` requests for it are answered."""
 
     done: int
     total: int
@@ -58,11 +58,11 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True)
 class CompactionFault:
-    """Something is asked for again that a compaction left out: it should have been kept.
+    """Something that a compaction left out is asked for again: it should have been kept.
 
     `kind` says how: a `call` that was made before, a `recall`, a `search` that finds something, or
-    what a person `said` and has to say again. `label` is what it is about, in a few words, and
-    `message` the position in the history of whoever asks.
+    text that a person `said` and has to repeat. `label` describes it in a few words. `message` is
+    the position of the request for it in the history.
     """
 
     kind: FaultKind
@@ -75,11 +75,11 @@ BustKind = Literal["edited", "expired", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class CacheBust:
-    """A provider's cache was lost that should have been read; no compaction was the cause.
+    """A provider's cache should have been read and was lost, and no compaction was the cause.
 
-    `kind` says why: the beginning of the request was `edited` (messages, system text or tools), the
-    cache had `expired`, or `unknown`. `tokens` are processed again. Another model has a cache of
-    its own.
+    `kind` is the cause: the beginning of the request was `edited` (messages, system text or tools),
+    the cache had `expired`, or it is `unknown`. `tokens` are processed again. A change of model is
+    not reported, because each model has its own cache.
     """
 
     kind: BustKind
@@ -88,7 +88,7 @@ class CacheBust:
 
 @dataclass(frozen=True, slots=True)
 class CompactionFailed:
-    """A compaction was due and changed nothing; the history went on as it was."""
+    """A compaction was due and changed nothing; the history was sent as it was."""
 
     reason: str
     strategy: str = ""
@@ -111,24 +111,24 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class SummaryFailed(Notice):
-    """A summarizer raised, or gave no summary; what follows from it is said."""
+    """A summarizer raised an error or returned no summary; the text explains the consequence."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowCramped(Notice):
-    """The window is too small for what must stay, or for the work; told once a conversation."""
+    """The window is too small for what must stay, or for the work; sent once per conversation."""
 
 
 @dataclass(frozen=True, slots=True)
 class TruncationDetected:
-    """A report shows that the server cut the prompt without a word."""
+    """A report shows that the server silently cut the prompt."""
 
     truncation: Truncation
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A request was too large: predicted before the send, or said by the upstream."""
+    """A request was too large: predicted before the send, or reported by the upstream."""
 
     kind: ErrorKind
     phase: Literal["predicted", "upstream"]
@@ -137,7 +137,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A request was answered; its cost is None where no price is known."""
+    """A request was answered; its cost is None if no price is known."""
 
     usage: Usage
     cost: Cost | None = None

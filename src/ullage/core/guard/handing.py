@@ -1,6 +1,6 @@
-"""A conversation handed over to a new session: what is known of it is replayed, then summarised.
+"""The handover of a conversation to a new session: replay its checkpoint, then summarise it.
 
-It begins no session and stores nothing.
+This module starts no session and stores nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ullage.core.guard.request import Need, NeedSummariserWindow, NeedWindow
 from ullage.core.guard.stages.compact import ask_summaries
 
 LEAST: Final = 256
-"""Tokens of a summary at the least: its frame, and a rule or two."""
+"""Fewest tokens of a summary: its frame, and a rule or two."""
 
 if TYPE_CHECKING:
     from ullage.core.guard.request import Request, Setup
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 def hand_over_request(
     setup: Setup, request: Request, tokens: int, kept: int | None = None
 ) -> Generator[Need, Any, Handover]:
-    """Return what a new session begins with, in at most `tokens`.
+    """Return the start of a new session, in at most `tokens`.
 
-    At most `kept` characters of history are kept beside it, all by default.
-    At least half of what instructions and tools leave of the window stays for what follows.
+    At most `kept` characters of history are kept with it, by default all. At least half of the
+    window that instructions and tools leave free stays for the new session's work.
     """
     measured = yield from open_request(setup, request, NeedWindow())
     room: int | None = (yield NeedSummariserWindow()) if setup.summariser else None
@@ -41,7 +41,7 @@ def hand_over_request(
 
 
 def _count_beside(measured: Measured) -> int:
-    """Return the tokens of what every request begins with: instructions, tools and framing."""
+    """Return the tokens at the start of every request: instructions, tools and framing."""
     system = measured.edited.transcript.messages
     sizes = measured.count.by_message
     spoken = sum(tokens for message, tokens in zip(system, sizes, strict=True) if message.is_system)

@@ -1,7 +1,7 @@
-"""What was learned of a model at its endpoint: it goes wherever its conversations go.
+"""The lessons about a model at its endpoint, which are saved with its conversations.
 
-A process shares it between conversations; a conversation carries it on, so that another process or
-machine goes on with the same numbers. It knows no store and no clock.
+A process shares them between conversations. A conversation carries them, so that another process or
+machine continues with the same numbers. This module knows no store and no clock.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """How a model counts, what it refused a history for, and what events said of its window.
+    """How a model counts, the laws behind its refusals, and the events about its window.
 
-    `at` is when the newest of it was learned, in seconds since the epoch: what somebody forgot
-    later is not learned again from here.
+    `at` is the time of the newest lesson, in seconds since the epoch. If the model was forgotten
+    after that time, these lessons are not used again.
     """
 
     calibration: Calibration | None = None
@@ -35,7 +35,7 @@ class Learned:
     at: float = 0.0
 
     def merge(self, other: Learned) -> Learned:
-        """Return what either knows: of two calibrations the one that more reports made."""
+        """Return the lessons of both; of two calibrations, the one from more reports."""
         held = _merge_calibrations(self.calibration, other.calibration)
         laws = self.laws | other.laws
         if held is self.calibration and laws == self.laws:
@@ -43,12 +43,12 @@ class Learned:
         return replace(self, calibration=held, laws=laws)
 
     def keep_events(self, claims: Iterable[Claim], now: float) -> Learned:
-        """Return this with the events among claims of a window, as of `now`."""
+        """Return these lessons with the events among the claims of a window, as of `now`."""
         heard = tuple([c for c in claims if c.source in LEARNED])
         return self if heard == self.claims else replace(self, claims=heard, at=now)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data that JSON can carry."""
+        """Return plain JSON data."""
         held = self.calibration
         return {
             "calibration": None if held is None else held.to_dict(),
@@ -59,9 +59,9 @@ class Learned:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Learned:
-        """Read what `to_dict` wrote; raises KeyError and TypeError for anything else.
+        """Read the output of `to_dict`; raises KeyError and TypeError for anything else.
 
-        What no report and no event can have taught is left out: a store may be edited.
+        Impossible lessons are left out, because a store may be edited.
         """
         held = data["calibration"]
         claims = (Claim(**claim) for claim in data["claims"])
@@ -77,7 +77,7 @@ NOTHING: Final = Learned()
 
 
 def _merge_calibrations(mine: Calibration | None, theirs: Calibration | None) -> Calibration | None:
-    """Return the calibration that more reports made, and what either knows of images."""
+    """Return the calibration from more reports, with image lessons from either."""
     if mine is None or theirs is None:
         return mine or theirs
     more, less = (theirs, mine) if theirs.seen > mine.seen else (mine, theirs)
@@ -85,10 +85,10 @@ def _merge_calibrations(mine: Calibration | None, theirs: Calibration | None) ->
 
 
 def read_calibration(data: Mapping[str, Any]) -> Calibration | None:
-    """Read a calibration from plain data; None for one that no reports can have taught.
+    """Read a calibration from plain data; return None for an impossible one.
 
-    One with a `last` report was made by a ullage that compared reports of two conversations: it is
-    one where it predicted well. Raises KeyError and TypeError for anything else.
+    A calibration with a `last` report is from a ullage that compared reports of two conversations.
+    It is accepted only if it predicted well. Raises KeyError and TypeError for anything else.
     """
     outside, spread = data["outside"], data.get("spread")
     read = Calibration(
@@ -105,13 +105,13 @@ def read_calibration(data: Mapping[str, Any]) -> Calibration | None:
 
 
 def _read_outside(held: Sequence[Any]) -> Outside:
-    """Read what stands outside; an earlier ullage wrote nothing of how many requests told it."""
+    """Read the outside part; an earlier ullage did not write how many requests reported it."""
     counted, tokens, *seen = held
     return Outside(int(counted), float(tokens), *map(int, seen))
 
 
 def calibrate_meter(meter: Meter, learned: Calibration | None) -> Meter:
-    """Return a meter by what reports taught: an exact one needs to be told of images alone."""
+    """Return a meter calibrated by reports; an exact one takes only the image lessons."""
     if learned is None:
         return meter
     image = make_rule(learned.image, meter.framing.image)

@@ -1,6 +1,6 @@
-"""What a response teaches: the size as reported, a ratio to count by, evidence for the window.
+"""The lessons of a response: its reported size, a counting ratio, evidence for the window.
 
-Pure: a driver feeds in what came back, and carries out what is learned. It plans nothing.
+Pure: a driver passes in the response and stores the lessons. This module plans nothing.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What a response taught: the usage, the assessment by it, and what else may be learned.
+    """The lessons of a response: the usage, the assessment by it, and more.
 
-    `reading` calibrates, None where the report must not teach. `evidence` is what it says of the
-    window. `conversation` is what to remember until the next call. `taught` is what was known of
-    how the model counts before the reading, and what is behind it.
+    `reading` calibrates; it is None if the report must not teach. `evidence` is for the window.
+    `conversation` is the state to keep until the next call. `taught` holds the calibration before
+    the reading and after it.
     """
 
     usage: Usage | None
@@ -64,8 +64,8 @@ class Observation:
 def observe(setup: Setup, sent: Prepared, report: Any) -> Observation:
     """Learn from a response or usage report. Pure; an unreadable report teaches nothing.
 
-    A report is believed inside the range in which a true one lies. Outside of it, it teaches
-    nothing: it is a sum over inner calls, or what was not cached, or of a prompt that was cut. What
+    A report is believed if it is in the range of true reports. Outside, it teaches nothing: it may
+    be a sum over inner calls, the uncached tokens only, or the size of a cut prompt. A request that
     the server itself edited (`truncation: auto`, `context_management`) teaches nothing either.
     """
     usage = Usage.from_report(report)
@@ -76,7 +76,7 @@ def observe(setup: Setup, sent: Prepared, report: Any) -> Observation:
     conversation = seen.conversation
     if seen.reading is not None and seen.reading.image is not None:
         meter = calibrate_meter(setup.meter, learned.calibration)
-        measured = sent.measured.of(sent.sent, meter)  # the report says what its images took
+        measured = sent.measured.of(sent.sent, meter)  # the report shows the size of its images
         conversation = conversation.with_report(usage.prompt_tokens, measured, sent.sent)
     warm = note_warmth(setup, sent, usage)
     conversation = replace(conversation, learned=learned, warm=warm)
@@ -86,23 +86,23 @@ def observe(setup: Setup, sent: Prepared, report: Any) -> Observation:
 
 
 def _learn(setup: Setup, sent: Prepared, seen: Observation) -> Learned:
-    """Return what is known of the model now, which the conversation carries on."""
+    """Return the current lessons about the model, which the conversation carries."""
     learned = setup.learned if seen.reading is None else calibrate(setup, seen.reading)
     return learned.keep_events((*sent.window.claims, *seen.evidence), setup.now)
 
 
 def calibrate(setup: Setup, reading: ReportedSize) -> Learned:
-    """Return what is known of the model with one more reading."""
+    """Return the lessons about the model with one more reading."""
     taught = learn(setup.learned.calibration, reading)
     return replace(setup.learned, calibration=taught, at=setup.now)
 
 
 def read_refusal(meter: Meter, sent: Prepared, error: ErrorKind) -> ReportedSize | None:
-    """Return the size that a refusal names as a report; None where it teaches nothing.
+    """Return the size that a refusal names as a report, or None if it teaches nothing.
 
-    A server that reports no usage tells nothing else of how it counts. What such a number leaves
-    open (output may be in it, it may be rounded) reports settle: who has learned of them believes
-    it only where it lies beyond our own count. One more than the limit is no size, but a bound.
+    For a server that reports no usage, refusals are the only source. Such a number is not precise:
+    it may include output or be rounded. If reports have already taught the ratio, the number counts
+    only if it is outside our own count. A size of the limit plus one is a bound, not a size.
     """
     size, count = error.input_tokens, sent.count
     if size is None or size - 1 == error.limit or not find_range(sent, meter, size).has(size):
@@ -113,7 +113,7 @@ def read_refusal(meter: Meter, sent: Prepared, error: ErrorKind) -> ReportedSize
 
 
 def _read_report(setup: Setup, sent: Prepared, usage: Usage, report: Any) -> Observation:
-    """Return what a report says, believed or not."""
+    """Return the observation of a report, believed or not."""
     priced = cost(usage, setup.prices) if setup.prices else None
     answered = Answered(usage, priced, setup.model)
     if is_edited_by_server(report):
@@ -152,14 +152,14 @@ def _assess(setup: Setup, sent: Prepared, usage: Usage) -> Assessment:
 
 
 def _is_believed(sent: Prepared, cut: Truncation | None, reported: int, *, true: bool) -> bool:
-    """Tell whether a report teaches: it can be `true`, or the last one lay as far outside."""
+    """Tell whether a report teaches: it can be `true`, or the last one was as far outside."""
     if cut is not None and cut.signs != ("length_without_output",):
         return False
     return true or is_steady(sent, reported)
 
 
 def _believe(setup: Setup, sent: Prepared, usage: Usage) -> Observation:
-    """Return what a report teaches that can be true."""
+    """Return the lessons of a report that can be true."""
     reported = usage.prompt_tokens
     found = _assess(setup, sent, usage)
     conversation = sent.conversation.with_report(reported, sent.measured, sent.sent)
@@ -179,7 +179,7 @@ def _believe(setup: Setup, sent: Prepared, usage: Usage) -> Observation:
 
 
 def make_reading(meter: Meter, sent: Prepared, reported: int) -> ReportedSize:
-    """Return a report of what was measured, beside the one that it rests on."""
+    """Return a report of the measured request, with the report that the measure is based on."""
     measured = sent.measured
     content, anchor = measured.total.best, measured.anchor
     before = None
@@ -190,18 +190,18 @@ def make_reading(meter: Meter, sent: Prepared, reported: int) -> ReportedSize:
 
 
 def _read_image(meter: Meter, sent: Prepared, reported: int) -> SeenImage | None:
-    """Return what an image took, where some came of which nothing is published."""
+    """Return the size of an image, if the request has new images of an unpublished size."""
     measured, rule = sent.measured, meter.framing.image
     if not is_learnable(rule) or not sent.sent.measure_media().images:
         return None
     begun, anchor = sent.conversation.covered, measured.anchor
-    if anchor is None or anchor.raw == measured.raw():  # the server counted: that tells no image
+    if anchor is None or anchor.raw == measured.raw():  # a server's count shows no image sizes
         begun, measured = 0, replace(measured, anchor=None)
     return read_image(measured, sent.sent.messages[begun:], rule, reported)
 
 
 def _report_cut(sent: Prepared, cut: Truncation) -> tuple[Event, ...]:
-    """Return the event of a cut prompt: told when it first seems so, and when it is certain."""
+    """Return the event of a cut prompt: at the first sign, and when it is certain."""
     known = [c for c in sent.window.claims if c.source == "truncation"]
     return () if known and not cut.certain else (TruncationDetected(cut),)
 
@@ -213,7 +213,7 @@ def show(
     found: Assessment,
     phase: Literal["prepared", "reported"],
 ) -> tuple[Conversation, tuple[Event, ...]]:
-    """Return the conversation with the tier it now shows, and what people are told of it."""
+    """Return the conversation with the tier that it now shows, and the events for people."""
     name = f"{checkpoint.prefix}/{checkpoint.generation}" if checkpoint is not None else ""
     shown, due = conversation.shown.after(found, name, setup.policy.thresholds)
     events: list[Event] = [ContextPressure(found, shown.tier, phase)]
@@ -225,11 +225,11 @@ def show(
 
 
 LOOK: Final = "Look first: "
-"""What a notice of pressure proposes stands behind it, the dry run first (the measuring page)."""
+"""Prefix of the proposal in a notice of pressure, which is a dry run (see the measuring page)."""
 
 
 def propose_dry_run(model: str, found: Assessment) -> str:
-    """Return the call that looks first, with the model and the window that are known here."""
+    """Return the code of a dry run with the known model and window."""
     known = {"model": model or None, "window": found.window_tokens}
     given = [f"{name}={value!r}" for name, value in known.items() if value is not None]
     options = ", ".join(["messages", *given, "target_ratio=0.6", "dry_run=True"])

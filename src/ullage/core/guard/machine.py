@@ -1,9 +1,9 @@
 """The one pipeline before a send: read, replay, measure, decide, compact, view.
 
-`prepare` is a generator: it yields what it needs of the outside (a window, a server's count,
-summaries, a checkpoint) and is sent the answer. Library, proxy and agent drive the same machine.
-It does no I/O and knows no dialect: the codec and the meter come in with the `Setup`. What comes
-after a refusal is `core.guard.recovery`'s, what a response teaches is `core.guard.learning`'s.
+`prepare` is a generator. It yields its needs (a window, a server's count, summaries, a checkpoint)
+and is sent the answers. Library, proxy and agent drive the same machine. It does no I/O and knows
+no dialect: the codec and the meter are in the `Setup`. `core.guard.recovery` handles refusals, and
+`core.guard.learning` handles responses.
 """
 
 from __future__ import annotations
@@ -40,13 +40,12 @@ if TYPE_CHECKING:
 def prepare(setup: Setup, request: Request, *, unbinds: bool = False) -> Preparing:
     """Prepare a request: repair, re-apply what is known, measure, compact if due, check, clamp.
 
-    With `unbinds` all reasoning so far is left out, where the setup says that it is bound.
+    With `unbinds`, all reasoning so far is left out, if the setup says that it is bound. A broken
+    history that must not be repaired, as in a proxy, is still repaired if it is or was compacted
+    (`lend_repairs`): the laws would not let anything of it be left out.
 
-    A broken history that is to stay as it is, as in a proxy, goes out repaired where it is, or was,
-    compacted (`lend_repairs`): nothing of it could be left out by the laws.
-
-    Raises MalformedHistoryError, ConfigurationError (bad pins or max_tokens) and
-    ContextTooLargeError, the last only against a bound that is proven, or when `strict`.
+    Raises MalformedHistoryError, ConfigurationError (bad pins or max_tokens), and
+    ContextTooLargeError against a proven bound or when `strict`.
     """
     check_request(request)
     lent = lend_repairs(setup, request)
@@ -66,10 +65,10 @@ def prepare(setup: Setup, request: Request, *, unbinds: bool = False) -> Prepari
 
 
 def prepare_ahead(setup: Setup, request: Request) -> Preparing:
-    """Make the summary that pressure will soon want, and store it as a checkpoint.
+    """Make the summary that will soon be needed, and store it as a checkpoint.
 
-    The next `prepare` of a history that begins with the same messages puts exactly that prefix in
-    its place. To be driven beside the conversation; its result is not to be sent.
+    The next `prepare` of a history that begins with the same messages replaces exactly that prefix.
+    To be run in the background; the result is not to be sent.
     """
     measured = yield from open_whole(setup, request, NeedWindow())
     setup = measured.setup
@@ -80,7 +79,7 @@ def prepare_ahead(setup: Setup, request: Request) -> Preparing:
 
 
 def prepare_compacted(setup: Setup, request: Request, target: int) -> Preparing:
-    """Compact to `target` tokens because somebody wants it, by the policy's highest rung."""
+    """Compact to `target` tokens on request, by the policy's highest rung."""
     measured = yield from open_whole(setup, request, NeedWindow())
     setup = measured.setup
     made = yield from compact_request(setup, request, measured, decide_by_hand(setup, target))
@@ -88,16 +87,16 @@ def prepare_compacted(setup: Setup, request: Request, target: int) -> Preparing:
 
 
 def open_whole(setup: Setup, request: Request, need: NeedWindow) -> Generator[Need, Any, Measured]:
-    """Do as `open_request` for a request that is compacted: a broken history is repaired first."""
+    """Do as `open_request` for a request that will be compacted: repair a broken history first."""
     return (yield from open_request(lend_repairs(setup, request), request, need))
 
 
 def open_request(
     setup: Setup, request: Request, need: NeedWindow, *, unbinds: bool = False
 ) -> Generator[Need, Any, Measured]:
-    """Read, recall, ask for the window, replay and measure: every way of a request begins so.
+    """Read, recall, get the window, replay and measure: the first steps of every request.
 
-    What the conversation remembers of its model is in the setup of the result. Raises
+    The setup of the result includes the lessons that the conversation carries. Raises
     MalformedHistoryError and ConfigurationError (a pin on a message that was repaired).
     """
     read = read_request(setup, request)

@@ -1,11 +1,11 @@
-"""What follows a refusal: a smaller request, or none.
+"""Recovery after a refusal: a smaller request, or none.
 
 `recover` is a generator like `machine.prepare`, and calls no model. Each kind of error has one
-way: sizes are compacted with ever smaller tails, output is lowered as long as an answer has room,
-media are stripped, tool loops that were cut through are left out whole, and so is reasoning that
-is bound to what is gone; messages of one role in a row are put together where a chat template
-refuses them. A turn has one budget of attempts for all of them. It neither reads errors nor sends
-anything.
+remedy. Too large: compact, with ever smaller tails. Too much output: lower `max_tokens` as long as
+an answer has room. Too many media: strip them. A tool loop that was cut: leave out the whole loop.
+Reasoning bound to text that is gone: leave it out. Several messages of one role in a row: join them
+if a chat template refuses them. A turn has one budget of attempts for all of these. This module
+neither reads errors nor sends anything.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
     from ullage.core.tokens.window import Window
 
 RECOVERY: Final[frozenset[Trigger]] = frozenset({"overflow_recovery", "transport_recovery"})
-"""Why a checkpoint was made that only a failure asked for."""
+"""Triggers of checkpoints that were made only because of a failure."""
 
 
 def is_recoverable(error: ErrorKind, sent: Prepared) -> bool:
     """Tell whether there is a way to make the request acceptable.
 
-    A `likely` reading counts only when our own count says at least half of the bound.
+    A `likely` reading of the error counts only if our own count is at least half of the bound.
     """
     if error.kind == "output_cap":
         asked, limit = sent.max_tokens, error.limit
@@ -69,7 +69,7 @@ def is_recoverable(error: ErrorKind, sent: Prepared) -> bool:
 
 
 def _is_lawful_after(error: ErrorKind, sent: Prepared) -> bool:
-    """Tell whether a history that was refused can be planned by the law that the refusal names."""
+    """Tell whether planning by the law in a refusal can make the refused history acceptable."""
     rules, edited = sent.sent.rules, sent.checkpoint or sent.replayed
     if error.about == "alternation":
         return not sent.alternates and not takes_turns(sent.sent)
@@ -87,7 +87,7 @@ def recover(
 ) -> Preparing:
     """Prepare a request again after a refusal.
 
-    Raises ContextTooLargeError when nothing got smaller, or the turn's attempts are used up.
+    Raises ContextTooLargeError if nothing got smaller, or if the turn's attempts are used up.
     """
     if error.kind in ("total", "output_cap") and request.max_tokens is not None:
         lowered = _lower_output(request.max_tokens, sent, error)
@@ -102,9 +102,9 @@ def recover(
 
 
 def undo(stored: Sequence[Checkpoint]) -> Generator[Need, Any, tuple[Event, ...]]:
-    """Take back what recoveries stored that did not help, the newest first. Returns what to tell.
+    """Undo the checkpoints of recoveries that did not help, newest first; return the events.
 
-    What was refused may not have been too large at all: the next request is the whole one again.
+    The refused request may not have been too large at all, so the next request is whole again.
     """
     undone = False
     for checkpoint in reversed(stored):
@@ -114,9 +114,9 @@ def undo(stored: Sequence[Checkpoint]) -> Generator[Need, Any, tuple[Event, ...]
 
 
 def find_refuted_bound(sent: Prepared, error: ErrorKind) -> int:
-    """Return the most tokens that a window can have which refused a request and named no limit.
+    """Return the largest possible window after a refusal that named no limit.
 
-    Bounds are compared with upper edges: so a size that is estimated is refuted by its own.
+    Bounds are compared with upper edges, so an estimated size is refuted by its own upper edge.
     """
     if error.input_tokens is not None:
         return error.input_tokens - 1
@@ -128,10 +128,10 @@ def find_refuted_bound(sent: Prepared, error: ErrorKind) -> int:
 def _smaller(
     setup: Setup, request: Request, sent: Prepared, error: ErrorKind, trigger: Trigger
 ) -> Preparing:
-    """Learn the limit, where the error is certainly one of size, and compact to half of it.
+    """Learn the limit if the error is certainly about size, and compact to half of it.
 
-    It is more where tools and system text take much, or where rules would have to go. The limit
-    holds for this turn, whatever the ledger makes of it.
+    The target is higher if tools and system text take much, or if rules would be lost. The limit
+    holds for this turn, whatever the ledger decides.
     """
     refused, proven = error.input_tokens or sent.count.tokens, None
     if error.certainty == "certain" and trigger != "transport_recovery":
@@ -178,16 +178,16 @@ def _smaller(
 def _remember(
     setup: Setup, conversation: Conversation, evidence: Claim | None, reading: ReportedSize | None
 ) -> Conversation:
-    """Return a conversation with what a refusal told: a window, and the size of the request."""
+    """Return a conversation with the lessons of a refusal: a window, and the request's size."""
     suspect = conversation.suspect if evidence is None else (evidence.tokens, setup.now)
     learned = conversation.learned if reading is None else calibrate(setup, reading)
     return replace(conversation, suspect=suspect, learned=learned)
 
 
 def _find_targets(measured: Measured, bound: int, *, named: bool) -> tuple[int, int]:
-    """Return the tokens to compact to after a refusal, and up to which they may rise for rules.
+    """Return the target after a refusal, and how far it may rise for rules, in tokens.
 
-    A window that the server did not name may be far below what it refused.
+    A window that the server did not name may be far below the refused size.
     """
     share = make_room(HALF, measured, bound) if named else HALF
     target = max(int(share * bound), 1)
@@ -195,11 +195,11 @@ def _find_targets(measured: Measured, bound: int, *, named: bool) -> tuple[int, 
 
 
 HALF: Final = 0.5
-"""The share of a window to compact to after a refusal."""
+"""Share of the window to compact to after a refusal."""
 
 
 def _rescale(setup: Setup, sent: Prepared, refused: int) -> Setup:
-    """Return the setup with a meter by the size that the server named."""
+    """Return the setup with a meter scaled to the size that the server named."""
     scale, fixed = scale_to(refused, sent.measured), sent.measured.fixed.best
     outside = ((fixed, scale.best * fixed),)
     meter = replace(setup.meter, scale=scale, basis="calibrated", outside=outside)
@@ -207,9 +207,9 @@ def _rescale(setup: Setup, sent: Prepared, refused: int) -> Setup:
 
 
 def _is_foreseen(setup: Setup, sent: Prepared, refused: int) -> bool:
-    """Tell whether what was learned of the server gives the size that it named.
+    """Tell whether the lessons about the server predict the size that it named.
 
-    Then messages and the rest are told apart by it, which one ratio for both would undo.
+    Then messages and the rest have separate ratios, and one ratio for both would lose that.
     """
     known, count = sent.measured.fixed.best in dict(setup.meter.outside), sent.count
     return known and count.low <= refused <= count.high
@@ -236,8 +236,8 @@ def _shorten_answer(
 ) -> Preparing:
     """Lower the output to the room that is left, and learn the window that the refusal names.
 
-    Where that is less than an answer needs, the request is made smaller instead, unless nothing
-    can be left out.
+    If that is less than an answer needs, compact the request instead, unless nothing can be left
+    out.
     """
     made = sent
     if error.kind == "total":
@@ -249,7 +249,7 @@ def _shorten_answer(
 
 
 def _learn_window(setup: Setup, sent: Prepared, error: ErrorKind) -> Generator[Need, Any, Prepared]:
-    """Return what was sent with the window that a refusal certainly names."""
+    """Return the prepared request with the window that a refusal certainly names."""
     named = error.limit if error.certainty == "certain" else None
     evidence = None if named is None else make_refusal(sent, error, named)
     if evidence is None:
@@ -263,7 +263,7 @@ def _learn_window(setup: Setup, sent: Prepared, error: ErrorKind) -> Generator[N
 
 
 def _lower_output(asked: int, sent: Prepared, error: ErrorKind) -> int | None:
-    """Return the output that the refused request leaves room for, or None without any."""
+    """Return the output that fits next to the refused request, or None if none fits."""
     if error.limit is None:
         return None
     used = 0 if error.kind == "output_cap" else (error.input_tokens or sent.count.high)

@@ -1,4 +1,4 @@
-"""One exchange with a model, as values: what is asked for, what may be sent, what is needed for it.
+"""One exchange with a model, as values: the request, its prepared form, and the needs in between.
 
 A guard's machine yields the needs and is sent their answers. Nothing here decides anything.
 """
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 class NeedWindow:
     """Send the Window of the model.
 
-    `evidence` is what was just learned of it, `reading` the size that a refusal told; or None.
+    `evidence` is a new claim about it, `reading` the size that a refusal named; each may be None.
     """
 
     evidence: Claim | None = None
@@ -49,12 +49,12 @@ class NeedWindow:
 
 @dataclass(frozen=True, slots=True)
 class NeedTrial:
-    """Send whether a request over a learned bound may be tried: not where one just was."""
+    """Send whether a request over a learned bound may be tried; not soon after another trial."""
 
 
 @dataclass(frozen=True, slots=True)
 class NeedServerCount:
-    """Send the server's own count of this request in tokens, or None where it offers none."""
+    """Send the server's own count of this request in tokens, or None if it cannot count."""
 
     messages: list[Raw]
     tools: Any = None
@@ -64,7 +64,7 @@ class NeedServerCount:
 
 @dataclass(frozen=True, slots=True)
 class NeedSummaries:
-    """Send the summariser's answer to each request, None for one that failed.
+    """Send the summariser's answer to each request, or None for one that failed.
 
     They may be asked at the same time. `dialect` is that of the conversation.
     """
@@ -75,7 +75,7 @@ class NeedSummaries:
 
 @dataclass(frozen=True, slots=True)
 class NeedNative:
-    """Have the provider compact these messages; send the message that stands for them, or None."""
+    """Have the provider compact these messages; send the message that replaces them, or None."""
 
     messages: list[Raw]
     tools: Any
@@ -85,26 +85,26 @@ class NeedNative:
 
 @dataclass(frozen=True, slots=True)
 class NeedSummariserWindow:
-    """Send the tokens that a request to the summariser may take, or None where it is unknown."""
+    """Send the tokens that a request to the summariser may take, or None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class NeedLoad:
-    """Send the stored checkpoint with the first of these prefix hashes that has one, or None."""
+    """Send the stored checkpoint of the first of these prefix hashes that has one, or None."""
 
     scope: str
     prefixes: tuple[str, ...]
 
 
 OPENING: Final = 2
-"""Messages of a conversation that begins: a system text, and what a person says."""
+"""Messages of a new conversation: a system text and a user message."""
 
 
 @dataclass(frozen=True, slots=True)
 class NeedRecall:
-    """Send what is remembered under the first of these prefix hashes with something, or None.
+    """Send the conversation stored under the first of these prefix hashes that has one, or None.
 
-    `next` is what will most likely be needed then: a driver may look for it meanwhile.
+    `next` is the most likely next need; a driver may start on it early.
     """
 
     scope: str
@@ -114,21 +114,21 @@ class NeedRecall:
 
 @dataclass(frozen=True, slots=True)
 class NeedKeep:
-    """Keep these texts, by the names under which placeholders refer to them; send anything."""
+    """Store these texts under the names by which placeholders refer to them; send anything."""
 
     originals: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class NeedSave:
-    """Store the checkpoint unless there is one; send the one that is stored."""
+    """Store the checkpoint unless one is stored already; send the stored one."""
 
     checkpoint: Checkpoint
 
 
 @dataclass(frozen=True, slots=True)
 class NeedUndo:
-    """Take this checkpoint away; send whether it was there."""
+    """Remove this checkpoint; send whether it existed."""
 
     checkpoint: Checkpoint
 
@@ -151,19 +151,18 @@ Preparing = Generator[Need, Any, "Prepared"]
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What stays the same from request to request.
+    """The values that stay the same from request to request.
 
-    `scope` keeps upstreams and credentials apart; `model` besides what was reported: another
-    model's report is no size of this one's prompt. `learned` is what the process knows of it.
-    `shares` are those of the window's sections (`core.tokens.budget.allocate`), None without a
-    budget. `summariser` says that there is one, `background` that summaries may be made beside
-    the conversation, `keeps` that a store keeps originals. `loops` makes whole tool loops units,
-    `bound` leaves out signed reasoning that stands behind an edit. `prices` are the model's, `now`
-    is the time in seconds. Without `repairs` a broken history stays as it is; without `refuses`
-    what cannot fit is handed out all the same, as small as it lawfully gets. With `tries` a request
-    over a learned bound is sent now and then, as a trial. `alternates` says that the server's chat
-    template wants user and assistant to take turns. `limits` are what the provider takes beside
-    tokens.
+    `scope` separates upstreams and credentials. `model` also separates reported sizes, which apply
+    only to one model. `learned` holds the process's lessons about it. `shares` are those of the
+    window's sections (`core.tokens.budget.allocate`), or None without a budget. `summariser` says
+    that there is one, `background` that summaries may be made in the background, `keeps` that a
+    store keeps originals. `loops` makes whole tool loops units. `bound` leaves out signed reasoning
+    after an edit. `prices` are the model's. `now` is the time in seconds. Without `repairs` a
+    broken history stays as it is. Without `refuses` a request that cannot fit is returned all the
+    same, as small as the laws allow. With `tries` a request over a learned bound is sent now and
+    then, as a trial. `alternates` says that the server's chat template wants user and assistant to
+    take turns. `limits` are the provider's limits apart from tokens.
     """
 
     codec: Codec
@@ -189,16 +188,16 @@ class Setup:
 
     @property
     def checkpoint_scope(self) -> str:
-        """The scope of checkpoints: models with other laws do not take each other's.
+        """The scope of checkpoints: models with different laws do not share them.
 
-        Those of a model without whole loops cut through them, those of one whose reasoning is not
-        bound leave it in.
+        Checkpoints made without whole loops may cut a loop; those made without bound reasoning
+        leave the reasoning in.
         """
         return f"{self.scope}{'|loops' * self.loops}{'|bound' * self.bound}"
 
     @property
     def conversation_scope(self) -> str:
-        """The scope of what is remembered from call to call, whatever laws were learned since."""
+        """The scope of the conversation state, independent of the laws that were learned."""
         return f"{self.scope}|{self.model}"
 
     def with_laws(self, laws: Collection[Law]) -> Setup:
@@ -213,7 +212,7 @@ class Setup:
         )
 
     def with_learned(self, other: Learned) -> Setup:
-        """Return the setup with what a conversation remembers of the model besides."""
+        """Return the setup with the additional lessons that a conversation carries."""
         learned = self.learned.merge(other)
         if learned is self.learned:
             return self
@@ -225,14 +224,14 @@ class Setup:
 class Request:
     """One request as the caller would send it.
 
-    `system` is the text that stands beside the messages, `apart` the same as the caller has it.
-    `pins` are positions in `messages`; `sections` names the section of the budget that messages
-    belong to, by position: those not named are conversation, operator text is system prompt.
-    `trigger` is why the caller wants it prepared, where the pressure is not the reason;
-    `server_edits` what the provider is asked to leave out by itself. `beside` are its other fields,
-    where they are known: a refusal may quote them. `reserve` are tokens of output that whoever
-    sends asks for where `max_tokens` is not said: they cannot be lowered here. `reserves_all` tells
-    that the server refuses a prompt that leaves no room for them; others answer as far as they get.
+    `system` is the text of the separate system prompt, `apart` the same in the caller's form.
+    `pins` are positions in `messages`. `sections` names the budget section of messages, by
+    position; other messages are conversation, and operator text is system prompt. `trigger` is the
+    reason for the request if it is not pressure. `server_edits` is what the provider is asked to
+    leave out itself. `beside` holds the other fields, if known: a refusal may quote them. `reserve`
+    is the output in tokens that the sender asks for if `max_tokens` is not given; it cannot be
+    lowered here. `reserves_all` says that the server refuses a prompt without room for it; other
+    servers answer as far as they get.
     """
 
     messages: Sequence[Raw]
@@ -249,7 +248,7 @@ class Request:
     reserves_all: bool = False
 
     def doubt(self, kind: ErrorKind) -> ErrorKind:
-        """Return what a refusal of this request means, whose words it may itself have brought."""
+        """Return the meaning of a refusal of this request, whose own words it may quote."""
         from ullage.core.dialects.overflow import doubt_quoted
 
         beside = (self.tools, self.apart, self.system, self.beside)
@@ -258,15 +257,15 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A request that may be sent, and everything that was found out on the way.
+    """A request that may be sent, and everything learned while preparing it.
 
-    `sent` is the transcript of `messages`, `measured` and `count` are its size. `outcome` and
-    `checkpoint` are those of a compaction made for this request; a replayed checkpoint is in
-    `replayed`. `conversation` is what to remember until the next call. `ahead` tells that a
+    `sent` is the transcript of `messages`; `measured` and `count` are its size. `outcome` and
+    `checkpoint` belong to a compaction made for this request; `replayed` is a checkpoint that was
+    applied again. `conversation` is the state to keep until the next call. `ahead` says that a
     summary is wanted in the background, `cramped` that the window is too small for what must stay.
-    Where the server `alternates`, messages of `sent` may share one of `messages`. `origin` has the
-    position at which each message of `sent` arrived, None for one that was written. `task_link` is
-    the chain hash of what arrived up to the task, by which a conversation is known again.
+    If the server `alternates`, several messages of `sent` may be joined in one of `messages`.
+    `origin` has the original position of each message of `sent`, or None for a new one. `task_link`
+    is the chain hash of the original messages up to the task, which identifies the conversation.
     """
 
     messages: list[Raw]

@@ -1,7 +1,7 @@
-"""What a provider's cache holds of a conversation, and the answers that show that it was lost.
+"""The state of a provider's cache for a conversation, and the detection of a lost cache.
 
-A cache holds the beginning of the last request, byte for byte, for the model that was asked. It is
-known from reports alone: one that reads or writes a cache says what the next one may read. It
+A cache holds the beginning of the last request, byte for byte, for one model. It is known only from
+reports: a report of a cache read or write shows how much the next request may read. This module
 knows no provider.
 """
 
@@ -22,19 +22,21 @@ LEAST: Final = 1_024
 """Tokens below which providers cache nothing (OpenAI; 1,024 to 4,096 at Anthropic, by model)."""
 
 READ: Final = 0.5
-"""The share of what a cache may hold below which a read counts as a bust: providers cache in steps
-of up to 1,024 tokens, and the last answer may stand in a message of its own."""
+"""Share of the cached tokens below which a read counts as a lost cache: providers cache in steps of
+up to 1,024 tokens, and the last answer may be in a message of its own.
+"""
 
 LIFE_S: Final = 300.0
-"""Seconds after which a cache may be gone: Anthropic's default is five minutes, OpenAI's five to
-ten."""
+"""Seconds after which a cache may have expired: Anthropic's default is five minutes, OpenAI's five
+to ten.
+"""
 
 
 class Warm(NamedTuple):
-    """What a cache holds after an answer: the tokens, of the first `covered` messages.
+    """The cache after an answer: its tokens, and the first `covered` messages that it holds.
 
-    `sent` is the chain hash of these, `beside` one of system text and tools, `under` names the
-    checkpoint that the request went out with, `at` is the time.
+    `sent` is the chain hash of these messages, `beside` a hash of system text and tools. `under`
+    names the checkpoint of the request, `at` is the time.
     """
 
     tokens: int
@@ -46,7 +48,7 @@ class Warm(NamedTuple):
 
 
 def note_warmth(setup: Setup, sent: Prepared, usage: Usage) -> Warm | None:
-    """Return what a cache holds after this answer, None where it shows none."""
+    """Return the state of the cache after this answer, or None if the usage shows no cache."""
     if not (usage.cache_read or usage.cache_write) or not len(sent.sent):
         return None
     links = chain(sent.sent)
@@ -55,7 +57,7 @@ def note_warmth(setup: Setup, sent: Prepared, usage: Usage) -> Warm | None:
 
 
 def find_bust(setup: Setup, sent: Prepared, usage: Usage) -> tuple[CacheBust, ...]:
-    """Return that a cache was lost, with why; () where it was read, or lost to a compaction."""
+    """Return the event of a lost cache; empty if it was read, or if a compaction changed it."""
     warm = sent.conversation.warm
     if warm is None or warm.tokens < LEAST or warm.under != _name_checkpoint(sent):
         return ()
@@ -78,7 +80,7 @@ def _find_kind(setup: Setup, sent: Prepared, warm: Warm) -> BustKind:
 
 
 def _hash_beside(sent: Prepared) -> str:
-    """Return a hash of what stands before the messages: system text, and the size of the tools."""
+    """Return a hash of what precedes the messages: system text, and the size of the tools."""
     found = blake2b(str(sent.measured.fixed.best).encode(), digest_size=8)
     for message in sent.sent.messages:
         if message.is_system:

@@ -1,8 +1,8 @@
-"""Beside the second stage: leave out reasoning that what stands beside the messages unbinds.
+"""A part of the second stage: leave out reasoning whose system text or tools have changed.
 
-System text and tools stand before every message: where they change, or a provider refuses what
-was signed behind them, all reasoning so far goes, by a checkpoint of its own. What edits unbind is
-the plan's (`core.compaction.binding`). It compacts nothing.
+System text and tools precede every message. If they change, or if a provider refuses reasoning that
+was signed after them, all reasoning so far is left out, by a checkpoint of its own. Reasoning that
+edits unbind is handled by the plan (`core.compaction.binding`). This module compacts nothing.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from ullage.core.guard.stages.replay import Replayed
 
 STRATEGY = "strip_reasoning"
-"""How the checkpoints of this stage are called."""
+"""The strategy name in checkpoints of this stage."""
 
 
 def bind(
     setup: Setup, request: Request, replayed: Replayed, *, forced: bool = False
 ) -> Generator[Need, Any, Replayed]:
-    """Leave out all reasoning so far where what stood before it has changed, or where `forced`."""
+    """Leave out all reasoning so far if the text before it has changed, or if `forced`."""
     if not replayed.edited.transcript.rules.bound:
         return replayed
     beside, before = _digest_beside(request), replayed.conversation.beside
@@ -83,7 +83,7 @@ def _count(setup: Setup, request: Request, edited: Edited) -> int:
 
 
 def _digest_beside(request: Request) -> str:
-    """Return what system text and tools are known by; cache marks move and are left out."""
+    """Return a hash of system text and tools, without cache marks, because these move."""
     listed = request.tools if isinstance(request.tools, list | tuple) else ()
     known = [mapping(tool) or {"tool": str(tool)} for tool in listed]
     tools = [{k: v for k, v in tool.items() if k != "cache_control"} for tool in known]

@@ -1,8 +1,8 @@
-"""The fifth stage: make the request smaller, and store what was done as a checkpoint.
+"""The fifth stage: make the request smaller, and store the result as a checkpoint.
 
-It tightens a plan by the server's count, and throws away what is not smaller by the same measure.
-It decides neither when to compact nor to what size. The planner is loaded when it is first needed:
-most requests fit.
+It tightens a plan by the server's count, and discards a result that is not smaller by the same
+measure. It decides neither when to compact nor to what size. The planner is loaded on first use,
+because most requests fit.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 ROUNDS: Final = 3
-"""How often a plan made on estimates is tightened when the server's count is over the target."""
+"""How often a plan made on estimates is tightened if the server's count is over the target."""
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What is to be sent after compaction, or as it was.
+    """The request to send, after compaction or as it was.
 
-    `outcome` and `checkpoint` are those of a compaction that changed something. `is_short` tells
-    that one was due and its target is out of reach.
+    `outcome` and `checkpoint` are those of a compaction that changed something. `is_short` says
+    that a compaction was due and could not reach its target.
     """
 
     measured: Measured
@@ -75,7 +75,7 @@ class Made:
 
 
 def leave(measured: Measured) -> Made:
-    """Return what was measured as it is."""
+    """Return the measured request as it is."""
     replayed = measured.replayed
     repairs = replayed.read.repairs
     mended = (Repaired(repairs),) if repairs else ()
@@ -86,9 +86,10 @@ def leave(measured: Measured) -> Made:
 def compact_if_allowed(
     setup: Setup, request: Request, measured: Measured, due: Due
 ) -> Generator[Need, Any, Made]:
-    """Compact, unless that has led nowhere too often in this turn.
+    """Compact, unless that was fruitless too often in this turn.
 
-    What does not fit at all is compacted all the same, where anything came since the last try.
+    A request that does not fit at all is compacted anyway, if anything was added since the last
+    try.
     """
     effort, whole = measured.replayed.conversation.effort, measured.replayed.read.whole
     if effort.allows(setup.now) or (measured.is_beyond and effort.has_news(whole)):
@@ -102,10 +103,10 @@ def compact_if_allowed(
 def compact_request(
     setup: Setup, request: Request, measured: Measured, due: Due
 ) -> Generator[Need, Any, Made]:
-    """Compact what was measured, tighten it by the server's count, and store the checkpoint.
+    """Compact the measured request, tighten it by the server's count, and store the checkpoint.
 
-    What is not smaller by the same measure is thrown away. A compaction that may wait, and does
-    not reach its target, is not made as long as the request fits: it would be due again at once.
+    A result that is not smaller by the same measure is discarded. A compaction that may wait, and
+    does not reach its target, is not made while the request fits: it would be due again at once.
     """
     was = yield from measure_surely(request, measured)
     asks = setup.summariser and any(map(wants_prose, due.strategies))
@@ -127,7 +128,7 @@ def compact_request(
     made = leave(now)
     conversation = made.conversation
     if outcome.reason != "would_not_last":
-        # counted alike: before it a report may carry the size, after it none does
+        # both by the counter: the size before may come from a report, the size after cannot
         shrunk = was.size.raw().best, now.size.raw().best
         effort = conversation.effort.after(*shrunk, setup.now, was.replayed.read.whole)
         conversation = replace(conversation, effort=effort)
@@ -146,7 +147,7 @@ NATIVE: Final = "native"
 def _compact_natively(
     setup: Setup, request: Request, was: Measured, order: Order
 ) -> Generator[Need, Any, tuple[Outcome, Measured] | None]:
-    """Return the outcome of a compaction by the provider, None where it makes none that fits."""
+    """Return the outcome of a compaction by the provider, or None if it makes none that fits."""
     from ullage.core.compaction.native import compact_natively
 
     meter = replace(setup.meter, scale=was.size.scale)
@@ -180,12 +181,12 @@ def _explain(outcome: Outcome, was: Measured) -> str:
 
 
 def _find_bound(was: Measured, due: Due) -> int:
-    """Return the window in tokens; an unknown one is taken for twice the target."""
+    """Return the window in tokens; an unknown one counts as twice the target."""
     return was.window.working_tokens or due.target * 2
 
 
 def _order(setup: Setup, was: Measured, due: Due, room: int | None) -> Order:
-    """Return what a compaction shall do; `room` is the summariser's window."""
+    """Return the order for a compaction; `room` is the summariser's window."""
     from ullage.core.compaction.plan import Order
     from ullage.core.compaction.strategies.knowledge import leave_out
 
@@ -216,13 +217,13 @@ def _order(setup: Setup, was: Measured, due: Due, room: int | None) -> Order:
 
 
 DEEPER: Final = 0.7
-"""The share of its target that a compaction goes to where the last one was too soon before it."""
+"""Share of its target that a compaction aims at if the last one was too recent."""
 
 
 def is_soon(replayed: Replayed, due: Due) -> bool:
     """Tell whether the last compaction was so few answers ago that the policy runs in circles.
 
-    One that a person asked for is none of those, nor one of a section that is over its share.
+    A compaction by hand does not count, and neither does one for a section over its share.
     """
     known = replayed.checkpoint
     if known is None or known.trigger == "manual" or due.surplus:
@@ -234,9 +235,9 @@ def is_soon(replayed: Replayed, due: Due) -> bool:
 def _find_outcome(
     setup: Setup, request: Request, was: Measured, order: Order, *, fits: bool, soon: bool
 ) -> Generator[Need, Any, tuple[Outcome, Measured]]:
-    """Return the outcome of an order; one that comes too soon goes deeper, where it can.
+    """Return the outcome of an order; one that comes too soon goes deeper, if it can.
 
-    A summary is not paid for twice: where one is asked for the target stays.
+    If a summary is asked for, the target stays, because a summary is not paid for twice.
     """
     if soon:
         deeper = replace(order, target=int(order.target * DEEPER))
@@ -250,9 +251,9 @@ def _find_outcome(
 def _cut_block(
     setup: Setup, request: Request, was: Measured, order: Order, found: tuple[Outcome, Measured]
 ) -> Generator[Need, Any, tuple[Outcome, Measured]]:
-    """Return an outcome whose block leaves room for what must stay, where that alone would fit.
+    """Return an outcome with a smaller block, if the block alone keeps the request from fitting.
 
-    No summary is asked for, and no strategy is taken that the policy has not.
+    No summary is asked for, and only strategies of the policy are used.
     """
     outcome, bound = found[0], was.window.likely_tokens
     if bound is None or not outcome.block or outcome.after.high < bound:
@@ -271,9 +272,9 @@ def _cut_block(
 def _tighten(
     setup: Setup, request: Request, was: Measured, order: Order, *, fits: bool
 ) -> Generator[Need, Any, tuple[Outcome, Measured]]:
-    """Return the outcome that meets the target by the best count there is, and what it measures.
+    """Return the outcome that meets the target by the best available count, and its measure.
 
-    Where the request `fits` as it is, an outcome that does not meet it is none.
+    If the request `fits` as it is, an outcome that misses the target is discarded.
     """
     from ullage.core.compaction.plan import compact
 
@@ -282,7 +283,7 @@ def _tighten(
     outcome = yield from ask_summaries(
         compact(before, size, meter, setup.codec, order), before.rules.dialect
     )
-    if outcome.target > wanted:  # for rules, which would have had to go
+    if outcome.target > wanted:  # raised for rules, which would have been lost
         wanted = order.most
     now, left = was, ROUNDS
     while outcome.changed and not (fits and not outcome.reached):
@@ -309,7 +310,7 @@ def _tighten(
 
 
 def _keep_prose(order: Order, outcome: Outcome) -> Order:
-    """Return an order in which a summary that was made stands: it is not paid for twice."""
+    """Return an order that reuses a summary already made: it is not paid for twice."""
     from ullage.core.compaction.plan import PaidProse
 
     if outcome.written is None or not outcome.written.requests or order.paid is not None:
@@ -318,7 +319,7 @@ def _keep_prose(order: Order, outcome: Outcome) -> Order:
 
 
 def _resize(size: Measure, outcome: Outcome) -> Measure:
-    """Return the measure of an outcome, counted as it was made, by the ratios of `size`."""
+    """Return the measure of an outcome, counted when it was made, with the ratios of `size`."""
     made = cast("Measure", outcome.after.measured)
     return replace(size, total=made.total, messages=made.messages, key=made.key, anchor=None)
 
@@ -327,7 +328,7 @@ def ask_summaries(
     asking: Generator[tuple[SummaryRequest, ...], Sequence[Answer | None], Result],
     dialect: DialectName,
 ) -> Generator[Need, Any, Result]:
-    """Run what asks for summaries, turning its questions into needs."""
+    """Run a generator that asks for summaries, turning its questions into needs."""
     try:
         questions = next(asking)
         while True:
@@ -338,7 +339,7 @@ def ask_summaries(
 
 
 def _compare(outcome: Outcome, was: Measured, now: Measured, due: Due) -> Outcome:
-    """Return the outcome, or a failure where it is not smaller by the same count."""
+    """Return the outcome, or a failure if it is not smaller by the same count."""
     before, after = was.count, now.count
     if after.basis != "server":
         before = replace(was.size, anchor=None).count()
@@ -381,7 +382,7 @@ def _record(
 
 
 def _count_raw(outcome: Outcome) -> int:
-    """Return the size after an outcome by the counter, 0 where nobody measured it."""
+    """Return the size after an outcome by the counter, or 0 if it was not measured."""
     measured = outcome.after.measured
     return measured.raw().best if measured is not None else 0
 
@@ -389,12 +390,12 @@ def _count_raw(outcome: Outcome) -> int:
 def _store(
     setup: Setup, made: Made, planned: Checkpoint, outcome: Outcome
 ) -> Generator[Need, Any, Made]:
-    """Store originals and checkpoint; of two plans for one history the stored one holds."""
+    """Store originals and checkpoint; a plan that is already stored for this history wins."""
     if outcome.originals:
         yield NeedKeep(outcome.originals)
     kept: Checkpoint = yield NeedSave(planned)
     now, replayed = made.measured, made.measured.replayed
-    if replayed.script or kept.script != planned.script:  # what later requests replay, to the byte
+    if replayed.script or kept.script != planned.script:  # exactly what later requests replay
         same = now.size.anchor if kept.script == planned.script else None
         edited = apply(replayed.read.history, kept.script, setup.codec)
         size = replace(now.size.of(edited.transcript, setup.meter), anchor=same)

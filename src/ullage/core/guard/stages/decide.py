@@ -1,6 +1,6 @@
-"""The fourth stage: is a compaction due, to what size, and by which strategies.
+"""The fourth stage: decide if a compaction is due, to what size, and by which strategies.
 
-It reads the policy and sizes. It compacts nothing and yields no needs.
+It reads the policy and the sizes. It compacts nothing and yields no needs.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ if TYPE_CHECKING:
 
 
 FIXED: Final = 0.2
-"""The share of a window that tools and system text may take before targets make room for the
-conversation beside them. Of 4,096 tokens an agent's standard tools took 0.3."""
+"""Share of a window that tools and system text may take before targets are raised to leave room for
+the conversation. An agent's standard tools took 0.3 of 4,096 tokens.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A compaction that is due: to how many tokens of the model, how, and why.
+    """A compaction that is due: the target in the model's tokens, how, and why.
 
     `keep` bounds the tail in messages. `first` are strategies that run before those of the policy,
-    and alone where there are none. `surplus` are the tokens by which knowledge is over its share.
-    Where the target is too small for rules and open tasks, it rises up to `most`; 0 if it may not.
-    One that `waits` is not made where its target is out of reach, as long as the request fits.
-    `room` are the tokens that it is to leave for the answer.
+    or alone if the policy has none. `surplus` is the overrun of knowledge over its share, in
+    tokens. If the target is too small for rules and open tasks, it rises up to `most`, or not at
+    all if that is 0. A compaction that `waits` is not made if its target is out of reach and the
+    request fits. `room` is the number of tokens to leave for the answer.
     """
 
     target: int
@@ -55,10 +56,10 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class CompactionDecision:
-    """What is to be done before the send: a compaction, or nothing.
+    """The decision before the send: a compaction, or nothing.
 
-    `over` are the sections over their share of the window. `ahead` tells that a summary is wanted
-    in the background.
+    `over` are the sections over their share of the window. `ahead` says that a summary is wanted in
+    the background.
     """
 
     due: Due | None = None
@@ -67,7 +68,7 @@ class CompactionDecision:
 
 
 def decide(setup: Setup, request: Request, measured: Measured) -> CompactionDecision:
-    """Return what pressure, room for the answer and shares call for."""
+    """Return the action that pressure, room for the answer and shares require."""
     due, ahead = _find_due(setup, request, measured)
     due = _add_heavy(setup, measured, due)
     over = find_overruns(setup, request, measured)
@@ -82,7 +83,7 @@ def decide(setup: Setup, request: Request, measured: Measured) -> CompactionDeci
 
 
 def decide_ahead(setup: Setup, measured: Measured) -> Due | None:
-    """Return the summary that pressure will soon want, None where nothing summarises."""
+    """Return the summary that will soon be needed, or None if no rung summarises."""
     rung, bound = _summarising(setup.policy), measured.window.working_tokens
     if rung is None or bound is None:
         return None
@@ -90,7 +91,7 @@ def decide_ahead(setup: Setup, measured: Measured) -> Due | None:
 
 
 def decide_by_hand(setup: Setup, target: int) -> Due:
-    """Return the compaction to `target` tokens that somebody wants, by the highest rung."""
+    """Return the compaction to `target` tokens that was asked for, by the highest rung."""
     rung = max(setup.policy.rungs, key=_at, default=None)
     strategies = DETERMINISTIC if rung is None else rung.strategies
     last = setup.policy.keep_last
@@ -98,7 +99,7 @@ def decide_by_hand(setup: Setup, target: int) -> Due:
 
 
 def find_overruns(setup: Setup, request: Request, measured: Measured) -> tuple[Overrun, ...]:
-    """Return the sections over their share of the window, none without a budget or a window."""
+    """Return the sections over their share of the window; empty without a budget or a window."""
     bound = measured.window.total_tokens or measured.window.input_tokens
     if setup.shares is None or bound is None:
         return ()
@@ -117,7 +118,7 @@ def find_overruns(setup: Setup, request: Request, measured: Measured) -> tuple[O
 
 
 def _find_due(setup: Setup, request: Request, measured: Measured) -> tuple[Due | None, bool]:
-    """Return the compaction that is due, or None, and whether a summary is wanted beside it."""
+    """Return the compaction that is due, or None, and whether to summarise in the background."""
     bound, policy, replayed = measured.window.working_tokens, setup.policy, measured.replayed
     if bound is None or not policy.rungs:
         return None, False
@@ -152,10 +153,10 @@ def _find_due(setup: Setup, request: Request, measured: Measured) -> tuple[Due |
 
 
 def _is_settled(setup: Setup, measured: Measured, bound: int, room: int) -> bool:
-    """Tell whether the checkpoint that was applied was made for this very request.
+    """Tell whether the applied checkpoint was made for this very request.
 
-    Then what it made goes out, whether it met its target or not: the same messages give the same
-    bytes. What would be refused before the send does not go out, and may be made smaller.
+    Then its result is sent, whether it met its target or not: the same messages give the same
+    bytes. A request that would be refused before the send is not sent, and may be made smaller.
     """
     replayed = measured.replayed
     known, whole = replayed.checkpoint, replayed.read.whole
@@ -165,7 +166,7 @@ def _is_settled(setup: Setup, measured: Measured, bound: int, room: int) -> bool
 
 
 def review_last(measured: Measured) -> Aftermath | None:
-    """Return what came of the last compaction, None where there was none."""
+    """Return the consequences of the last compaction, or None if there was none."""
     replayed = measured.replayed
     known, history = replayed.checkpoint, replayed.read.history
     if known is None:
@@ -178,10 +179,10 @@ def review_last(measured: Measured) -> Aftermath | None:
 
 
 def _add_heavy(setup: Setup, measured: Measured, due: Due | None) -> Due | None:
-    """Return what is due, and that the oldest media go where the provider takes no more of them.
+    """Return the compaction that is due, extended to drop the oldest media if there are too many.
 
-    Half of them stay: a compaction with each new image would help nobody. A policy that compacts
-    nothing leaves them, too.
+    The limits are the provider's. Half of what they allow stays, because a compaction with each new
+    image would help nobody. A policy that compacts nothing leaves media too.
     """
     if not setup.policy.rungs:
         return due
@@ -201,19 +202,19 @@ def _add_heavy(setup: Setup, measured: Measured, due: Due | None) -> Due | None:
 
 
 def _is_left_to_provider(request: Request, policy: Policy, high: int, bound: int) -> bool:
-    """Tell whether the provider makes room by itself in time: then our rungs stand behind it.
+    """Tell whether the provider makes room itself in time; then our rungs wait.
 
-    Two that compact one conversation lose more of it than one. From `critical` on ours act.
+    Two compactions of one conversation lose more than one. From `critical` on our rungs act.
     """
     edits, last = request.server_edits, policy.thresholds.critical * bound
     return edits is not None and (edits.at or 0) < last and high < last
 
 
 def _may_shrink(setup: Setup, request: Request, measured: Measured, rung: Rung | None) -> bool:
-    """Tell whether the next report may show that there is no pressure: then it is waited for.
+    """Tell whether to wait because the next report may show that there is no pressure.
 
-    That is where a turn begins, the request fits, and the server may leave out the reasoning of
-    the last turn. What is compacted stays so; the next request rests on the report.
+    This applies if a turn begins, the request fits, and the server may leave out the reasoning of
+    the last turn. A compaction cannot be taken back; the next request is based on the report.
     """
     bound = measured.window.working_tokens
     if rung is None or bound is None or measured.is_counted:
@@ -225,21 +226,21 @@ def _may_shrink(setup: Setup, request: Request, measured: Measured, rung: Rung |
 
 
 def _find_target(rung: Rung, measured: Measured, bound: int) -> int:
-    """Return the tokens to compact to, higher where what stands beside the messages takes much.
+    """Return the tokens to compact to; higher if tools and system text take much.
 
-    A target that tools and system text fill alone would leave nothing of the conversation.
+    If they filled the target alone, nothing of the conversation would be left.
     """
     return int(min(make_room(rung.target, measured, bound), _find_middle(rung)) * bound)
 
 
 def make_room(share: float, measured: Measured, bound: int) -> float:
-    """Return the share of a window to compact to, with room beside tools and system text."""
+    """Return the share of a window to compact to, raised for large tools and system text."""
     fixed = measured.size.outside().best
     return share + (1 - share) * max(fixed / bound - FIXED, 0.0)
 
 
 def _find_middle(rung: Rung) -> float:
-    """Return the most of a window that a compaction leaves, so that the next is some turns off."""
+    """Return the largest share of a window after a compaction, so that the next is not due soon."""
     return (rung.at + rung.target) / 2
 
 
@@ -260,6 +261,6 @@ def _summarising(policy: Policy) -> Rung | None:
 
 
 def _waits(policy: Policy, rung: Rung) -> bool:
-    """Tell whether a rung can wait for a summary in the background: one above it summarises."""
+    """Tell whether a rung can wait for a summary in the background: a higher rung summarises."""
     summarising = _summarising(policy)
     return policy.background and summarising is not None and rung.at < summarising.at

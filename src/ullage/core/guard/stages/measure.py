@@ -1,6 +1,6 @@
-"""The third stage: how large the request is, by an estimate, the last report, the server's count.
+"""The third stage: the size of the request, by an estimate, the last report or the server's count.
 
-It asks the server only where its count would change what is done. It does not say what is done.
+It asks the server only if the count would change the decision. The next stage decides.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ if TYPE_CHECKING:
 
 DRIFT: Final = 0.10
 """Half-width of the band around a ratio taken from one server count: sessions of 40 chunks counted
-by one ratio were off by at most 6.4 % at p95 (docs/design/counting.md)."""
+by one ratio were off by at most 6.4 % at p95 (docs/design/counting.md).
+"""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What is about to be sent, and its size beside the window.
+    """The request to send, with its size and the window.
 
-    `edited` is the history as it goes out, `size` its measure; `is_counted` tells whether the
-    server counts requests. `setup` has what the conversation remembers of its model.
+    `edited` is the history to send, `size` its measure. `is_counted` says that the server counts
+    requests. `setup` includes the lessons that the conversation carries.
     """
 
     setup: Setup
@@ -54,12 +55,12 @@ class Measured:
 
     @property
     def is_beyond(self) -> bool:
-        """Whether the request is over the window, or over a bound that is suspected."""
+        """True if the request is over the window, or over a suspected bound."""
         bound = self.window.likely_tokens
         return bound is not None and self.count.high >= bound
 
     def places(self, positions: Collection[int]) -> frozenset[int]:
-        """Return where messages at these positions of the history stand now."""
+        """Return the current positions of the messages at these positions of the history."""
         if not positions:
             return frozenset()
         return frozenset(new for new, old in enumerate(self.edited.origin) if old in positions)
@@ -68,7 +69,7 @@ class Measured:
 def measure_request(
     setup: Setup, request: Request, replayed: Replayed, window: Window
 ) -> Generator[Need, Any, Measured]:
-    """Measure what is about to be sent: from the last report on, where there is one."""
+    """Measure the request to send, based on the last report if there is one."""
     edited = replayed.edited
     size = measure(edited.transcript, setup.meter, system=request.system, tools=request.tools)
     if replayed.is_reported:
@@ -80,9 +81,9 @@ def measure_request(
 
 
 def _needs_count(setup: Setup, request: Request, measured: Measured) -> bool:
-    """Tell whether an estimate is so near to acting on something that a real count is wanted.
+    """Tell whether an estimate is so close to a threshold that a real count is wanted.
 
-    Where the last report carries the size, that is: whether its two edges call for two things.
+    With a last report, that is so if the two edges of the count call for different actions.
     """
     bound = measured.window.working_tokens
     if setup.meter.basis == "exact" or bound is None:
@@ -99,10 +100,11 @@ def _needs_count(setup: Setup, request: Request, measured: Measured) -> bool:
 
 
 def count_closing(setup: Setup, measured: Measured) -> int:
-    """Return the tokens of reasoning that a server may leave out from this request on, at most.
+    """Return the most tokens of reasoning that a server may leave out from this request on.
 
     Chat templates drop the reasoning of a turn when the next one begins (Qwen3, GLM, DeepSeek,
-    Claude before Opus 4.5). The last report still had it, where a person has said something since.
+    Claude before Opus 4.5). If the user has sent a message since, the last report still included
+    it.
     """
     transcript, covered = measured.edited.transcript, measured.replayed.conversation.covered
     request = transcript.request()
@@ -114,7 +116,7 @@ def count_closing(setup: Setup, measured: Measured) -> int:
 
 
 def ask_server(request: Request, measured: Measured) -> Generator[Need, Any, Measured]:
-    """Return the measure with the server's own count of the whole, where it gives one."""
+    """Return the measure with the server's own count of the whole, if it gives one."""
     reported: int | None = yield _ask_count(request, measured.edited.transcript)
     if reported is None:
         return measured
@@ -129,9 +131,9 @@ def _ask_count(request: Request, sent: Transcript) -> NeedServerCount:
 
 
 def measure_surely(request: Request, measured: Measured) -> Generator[Need, Any, Measured]:
-    """Return the measure by the server's word: its count, else what it reported last.
+    """Return the measure by the server: its count, or else its last report.
 
-    What it reports settles little where the estimate agrees with it: then it stays as it is.
+    If the estimate agrees with the last report, the measure stays as it is.
     """
     if measured.count.basis == "exact":
         return measured
@@ -150,7 +152,7 @@ def measure_surely(request: Request, measured: Measured) -> Generator[Need, Any,
 
 
 def _part(request: Request, measured: Measured, anchor: Anchor) -> Generator[Need, Any, Measured]:
-    """Tell messages and the rest apart by a second count: of the current request alone."""
+    """Separate messages and the rest by a second count: of the current request alone."""
     sent, size = measured.edited.transcript, measured.size
     least = sorted(
         laws.find_operator_text(sent.messages) | {i for i in (sent.request(),) if i is not None}
@@ -165,13 +167,13 @@ def _part(request: Request, measured: Measured, anchor: Anchor) -> Generator[Nee
 
 
 def scale_to(reported: int, size: Measure) -> Scale:
-    """Return the scale that the server's count of what was measured gives."""
+    """Return the scale that follows from the server's count of the measured request."""
     ratio = reported / max(size.raw().best, 1)
     return Scale(ratio * (1 - DRIFT), ratio, ratio * (1 + DRIFT))
 
 
 def explain_immovable(measured: Measured) -> str:
-    """Say what takes the room that nothing could free, and what to do."""
+    """Explain what takes the room that could not be freed, and what to do."""
     sizes: Sequence[int] = measured.count.by_message
     wanted = measured.replayed.read.wanted
     fixed = measured.size.outside().best

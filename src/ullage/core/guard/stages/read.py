@@ -1,4 +1,4 @@
-"""The first stage: read the caller's messages, and repair what arrived broken.
+"""The first stage: read the caller's messages, and repair a broken history.
 
 It yields no needs, and knows neither sizes nor windows.
 """
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A history that was read and repaired, with what the request says of its messages.
+    """A history that was read and repaired, with the request's marks on its messages.
 
     `prefixes` are its chain hashes. `pins` and `sections` are the request's, by positions in the
-    repaired history; `wanted` has the caller's own position of each pin, `origin` that of each
-    message, None for one that a repair wrote, and is empty where nothing was repaired.
+    repaired history. `wanted` has the caller's own position of each pin. `origin` has that of each
+    message, or None for one that a repair wrote; it is empty if nothing was repaired.
     """
 
     history: Transcript
@@ -40,19 +40,19 @@ class Read:
     origin: tuple[int | None, ...] = ()
 
     def find_origin(self, edited: Sequence[int | None]) -> tuple[int | None, ...]:
-        """Return where messages arrived that stand at these positions of the repaired history."""
+        """Return the original positions of messages at positions of the repaired history."""
         if not self.origin:
             return tuple(edited)
         return tuple(None if place is None else self.origin[place] for place in edited)
 
     @property
     def whole(self) -> str:
-        """The chain hash of the whole history, "" for an empty one."""
+        """The chain hash of the whole history, or "" for an empty one."""
         return self.prefixes[-1] if self.prefixes else ""
 
     @property
     def task_link(self) -> str:
-        """The chain hash up to the task, or of the first message, "" for an empty history."""
+        """The chain hash up to the task, or of the first message; "" for an empty history."""
         return self.prefixes[self.history.task() or 0] if self.prefixes else ""
 
     @property
@@ -63,17 +63,17 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """What was derived of a history under rules of a setup: a memo in that of the codec's own."""
+    """Values derived from a history under a setup's rules: a memo inside the codec's own memo."""
 
     memo: dict[str, Any]
 
     def keep_before(self, place: int) -> Apart:
-        """Return what still holds where messages from `place` on are written otherwise."""
+        """Return the values that stay valid if messages from `place` on are changed."""
         return Apart(limit_memo(self.memo, place))
 
 
 def check_request(request: Request) -> None:
-    """Raise ConfigurationError for pins, sections and max_tokens that cannot be."""
+    """Raise ConfigurationError for impossible pins, sections and max_tokens."""
     size = len(request.messages) if hasattr(request.messages, "__len__") else 0
     pinned.read_pins(request.pins, size)
     if request.sections:
@@ -86,9 +86,9 @@ def check_request(request: Request) -> None:
 
 
 def read_request(setup: Setup, request: Request) -> Read:
-    """Read and repair a request's history; find its pins and sections in what was repaired.
+    """Read and repair a request's history; map its pins and sections to the repaired history.
 
-    Raises MalformedHistoryError for what cannot be read, and ConfigurationError for a pin on a
+    Raises MalformedHistoryError for an unreadable history, and ConfigurationError for a pin on a
     message that a repair had to change.
     """
     history, mended = read_history(setup, request.messages)
@@ -104,15 +104,16 @@ def read_request(setup: Setup, request: Request) -> Read:
 
 
 LOST_MOST: Final = 0.1
-"""The share of results that a repair which nobody asked for may leave out, or one. Where more have
-no call, the calls stand where we do not see them: on the server, or in texts. Our choice."""
+"""Largest share of results that an unrequested repair may leave out, or one result. If more have no
+call, the calls are somewhere we do not see: on the server, or in texts. Our choice.
+"""
 
 
 def lend_repairs(setup: Setup, request: Request) -> Setup:
-    """Return the setup with repairs where a history is broken that it leaves so, and repairable.
+    """Return the setup with repairs switched on if the history is broken and repairable.
 
-    It is where a repair loses next to nothing: few results, none that the model has not answered
-    yet, and no pin. Raises MalformedHistoryError for what cannot be read.
+    The repair must lose almost nothing: few results, none that the model has not answered yet, and
+    no pin. Raises MalformedHistoryError for an unreadable history.
     """
     if setup.repairs:
         return setup
@@ -135,21 +136,21 @@ def lend_repairs(setup: Setup, request: Request) -> Setup:
 
 
 def read_history(setup: Setup, messages: Sequence[Raw]) -> tuple[Transcript, Mended]:
-    """Return messages as they are read after repair, and the record of the repair."""
+    """Return the messages as read after repair, and the record of the repair."""
     arrived = _read(setup, messages)
     mended = mending.repair(arrived, setup.codec) if setup.repairs else mending.skip_repair(arrived)
     return (_read(setup, mended.messages) if mended.repairs else arrived), mended
 
 
 def _map_marked(marked: Mapping[int, object], mended: Mended) -> dict[int, int]:
-    """Return where marked messages stand after repair, and where they arrived."""
+    """Return the positions of marked messages after repair, mapped to their original ones."""
     if not marked:
         return {}
     return {new: old for new, old in enumerate(mended.origin) if old is not None and old in marked}
 
 
 def _read(setup: Setup, messages: Sequence[Raw]) -> Transcript:
-    """Read messages under the rules of the setup; what these made of them is kept apart."""
+    """Read messages under the rules of the setup, with a separate memo for these rules."""
     found = setup.codec.read(messages)
     bound = setup.bound and found.rules.signed
     if not (setup.loops or bound):

@@ -1,7 +1,7 @@
-"""The second stage: apply the checkpoint that is known for the beginning of the history.
+"""The second stage: apply the checkpoint that is stored for the beginning of the history.
 
-The conversation begins its turn here. It plans nothing, and measures only whether a history has
-room as it is in a window that is larger than that of its checkpoint.
+The conversation begins its turn here. This stage plans nothing. It measures only whether a whole
+history fits into a window that is larger than that of its checkpoint.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """A history after the checkpoint that is known for it, and the conversation so far.
+    """A history after its checkpoint was applied, and the conversation so far.
 
-    `script` is what was applied, `generation` that of the next checkpoint. `is_reported` tells
-    that the last report is of the beginning of what is now to be sent. `faults` are what the
-    newest messages ask for again.
+    `script` is the applied script, `generation` that of the next checkpoint. `is_reported` says
+    that the last report covers the beginning of the request to send. `faults` lists what the newest
+    messages ask for again.
     """
 
     read: Read
@@ -50,7 +50,7 @@ class Replayed:
 def replay(
     setup: Setup, request: Request, read: Read, window: Window, recalled: Conversation | None
 ) -> Generator[Need, Any, Replayed]:
-    """Go on with the conversation; find the known prefix and apply its checkpoint."""
+    """Continue the conversation; find the known prefix and apply its checkpoint."""
     known = recalled or Conversation(setup.conversation_scope, "")
     learned = setup.learned.keep_events(window.claims, setup.now)
     began = _begin_turn(known, read, window, learned)
@@ -59,7 +59,7 @@ def replay(
     wide = (window.working_tokens or 0) if found.outgrown else 0
     conversation = began if began.wide == wide else replace(began, wide=wide)
     reported = recalled is not None and recalled.has_report_of(found.edited.transcript)
-    again = recalled is not None and recalled.prefix == read.whole  # it was told before
+    again = recalled is not None and recalled.prefix == read.whole  # it was reported before
     return Replayed(
         read,
         found.edited,
@@ -74,7 +74,7 @@ def replay(
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """What a checkpoint is looked for by."""
+    """The inputs of the search for a checkpoint."""
 
     setup: Setup
     request: Request
@@ -84,9 +84,9 @@ class _Search:
 
 
 class _Found(NamedTuple):
-    """The checkpoint to apply, or None, what comes of it, and the generation of the next one.
+    """The checkpoint to apply or None, the edited history, and the next checkpoint's generation.
 
-    `outgrown` tells that one was left out because the whole history fits now.
+    `outgrown` says that a checkpoint was left out because the whole history fits now.
     """
 
     checkpoint: Checkpoint | None
@@ -96,9 +96,9 @@ class _Found(NamedTuple):
 
 
 def _find_checkpoint(search: _Search) -> Generator[Need, Any, _Found]:
-    """Return the newest checkpoint that is needed and may be applied; without one, the history.
+    """Return the newest checkpoint that is needed and lawful; without one, the history.
 
-    Of those that may not be applied an older one is tried: it reaches less far.
+    If a checkpoint may not be applied, an older one is tried: it covers fewer messages.
     """
     setup, read = search.setup, search.read
     left, generation, fits = read.prefixes[::-1], 0, False
@@ -118,18 +118,18 @@ def _find_checkpoint(search: _Search) -> Generator[Need, Any, _Found]:
 def _is_of_smaller(known: Checkpoint, window: Window) -> bool:
     """Tell whether a checkpoint was made for a smaller window, and not by hand.
 
-    Where the window was not known then, what the compaction was made to fit counts.
+    If the window was not known then, the bound that the compaction was made for counts.
     """
     then, bound = known.resolved or known.bound, window.working_tokens
     return bound is not None and 0 < then < bound and known.trigger != "manual"
 
 
 def _fits_whole(search: _Search) -> bool:
-    """Tell whether the history fits as it is, below all that the policy acts on.
+    """Tell whether the history fits as it is, below all thresholds of the policy.
 
-    What went out whole stays so as long as it fits at all, however its size is measured next: what
-    is then too much is planned anew for this window. Reasoning that is bound to what stood before
-    it was made behind the checkpoint: it would be refused behind the whole history.
+    A history that was sent whole stays whole as long as it fits at all, even if it is measured
+    differently later; after that, it is planned again for this window. Bound reasoning that was
+    made after the checkpoint depends on it, and would be refused after the whole history.
     """
     if search.read.history.rules.bound and any(
         message.has_reasoning for message in search.read.history.messages
@@ -150,16 +150,16 @@ def _fits_whole(search: _Search) -> bool:
 
 
 def _is_lawful(known: Checkpoint, read: Read, edited: Edited) -> bool:
-    """Tell whether a checkpoint breaks no law on the history at hand.
+    """Tell whether a checkpoint breaks no law on this history.
 
-    It was proved on the history that it was planned for, and holds on all that grew out of that.
-    Somebody may have pinned a message since, or gone back to an earlier turn: then what is asked
-    now may be among what was left out.
+    It was proved on the history that it was planned for, and holds on every continuation of that.
+    But a message may have been pinned since, or the user may have gone back to an earlier turn, so
+    that the current question may be among the messages left out.
     """
     history, script = read.history, known.script
     if script.touches(read.pins):
         return False
-    planned = known.planned_size  # where it most likely is: a scan takes long
+    planned = known.planned_size  # the most likely place: a scan takes long
     if read.prefixes[planned - 1 : planned] == (known.whole,) or known.whole in read.prefixes:
         return True
     found = laws.survey(history)

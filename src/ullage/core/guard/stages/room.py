@@ -1,4 +1,4 @@
-"""The room that an answer needs beside what is sent, under a policy and a window."""
+"""The room that an answer needs next to the request, under a policy and a window."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ if TYPE_CHECKING:
 
 
 def min_output(policy: Policy, total: int) -> int:
-    """Return how low `max_tokens` may be clamped under a window of `total` tokens."""
+    """Return the lowest value for clamping `max_tokens` in a window of `total` tokens."""
     return policy.min_output if policy.min_output is not None else min(1024, total // 8)
 
 
 def room_needed(policy: Policy, request: Request, total: int) -> int:
-    """Return the tokens that an answer needs, at the least, under a window of `total` tokens.
+    """Return the least tokens that an answer needs in a window of `total` tokens.
 
-    Output that cannot be lowered is needed as a whole, but for an eighth of the window, where the
-    server refuses a prompt without room for it; else it gets what is above the critical pressure.
+    Output that cannot be lowered is needed in full, except for an eighth of the window, if the
+    server refuses a prompt without room for it. Otherwise it gets the space above the critical
+    pressure.
     """
     least = min_output(policy, total)
     if request.max_tokens is None:
@@ -29,21 +30,21 @@ def room_needed(policy: Policy, request: Request, total: int) -> int:
 
 
 def find_room(policy: Policy, request: Request, total: int | None) -> int:
-    """Return the tokens that the answer asked for needs, 0 where nobody asks for a size."""
+    """Return the tokens that the requested answer needs, or 0 if no size is requested."""
     if total is None or (request.max_tokens is None and not request.reserve):
         return 0
     return room_needed(policy, request, total)
 
 
 def _find_spare(policy: Policy, total: int) -> int:
-    """Return what is above the critical pressure."""
+    """Return the tokens above the critical pressure."""
     return int((1 - policy.thresholds.critical) * total)
 
 
 def has_room(setup: Setup, request: Request, measured: Measured) -> bool:
     """Tell whether the request fits as it is, with room for the answer that it asks for.
 
-    An answer of any length, or a very long one, gets what is above the critical pressure.
+    An answer of any length, or a very long one, gets the space above the critical pressure.
     """
     high, window = measured.count.high, measured.window
     total, bound = window.total_tokens, window.likely_tokens
@@ -56,10 +57,10 @@ def has_room(setup: Setup, request: Request, measured: Measured) -> bool:
 
 
 def must_refuse(setup: Setup, measured: Measured) -> bool:
-    """Tell whether a request surely does not fit into a bound that is proven.
+    """Tell whether a request surely does not fit into a proven bound.
 
-    Surely means that the lower edge of the count does not; where only the upper edge does not, the
-    answer will tell. A strict guard goes by the upper edge, and by any bound.
+    Surely means that even the lower edge of the count does not fit. If only the upper edge does not
+    fit, the server's answer will show it. A strict guard uses the upper edge, and any bound.
     """
     window, count = measured.window, measured.count
     if window.input_tokens is None or not setup.refuses:

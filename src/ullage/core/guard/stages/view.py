@@ -1,6 +1,6 @@
-"""The last stage: check the request against the window, clamp the output, put the result together.
+"""The last stage: check the request against the window, clamp the output, build the result.
 
-It makes nothing smaller but `max_tokens`.
+It makes nothing smaller except `max_tokens`.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 def prepare_view(setup: Setup, request: Request, made: Made, *, ahead: bool = False) -> Preparing:
-    """Return what may be sent. `ahead` tells that a summary is wanted in the background.
+    """Return the request to send. `ahead` says that a summary is wanted in the background.
 
-    Nothing is refused or lowered by an estimate that the server's own count could correct. Raises
-    ContextTooLargeError against a bound that is proven, or when `strict`.
+    An estimate that the server's own count could correct never refuses or lowers anything. Raises
+    ContextTooLargeError against a proven bound, or when `strict`.
     """
     measured = made.measured
     count, beyond = measured.count, measured.is_beyond
@@ -86,7 +86,7 @@ def prepare_view(setup: Setup, request: Request, made: Made, *, ahead: bool = Fa
 
 
 def _find_excess(setup: Setup, request: Request, measured: Measured) -> Iterator[Event]:
-    """Yield what the provider takes fewer of than the request holds, and nothing can be done."""
+    """Yield a notice for each provider limit that the request exceeds and nothing can mend."""
     if setup.limits is NO_LIMITS:
         return
     listed = request.tools if isinstance(request.tools, list | tuple) else ()
@@ -99,7 +99,7 @@ def _find_excess(setup: Setup, request: Request, measured: Measured) -> Iterator
 
 
 def put_together(setup: Setup, sent: Transcript) -> list[Raw]:
-    """Return the messages to send: as they are, or taking turns where the server wants that."""
+    """Return the messages to send: as they are, or joined so that roles take turns."""
     if setup.alternates:
         from ullage.core.compaction.turns import alternate
 
@@ -108,10 +108,10 @@ def put_together(setup: Setup, sent: Transcript) -> list[Raw]:
 
 
 def _refuse(setup: Setup, measured: Measured) -> Generator[Need, Any, tuple[Event, ...]]:
-    """Raise ContextTooLargeError for what surely does not fit, where the setup refuses anything.
+    """Raise ContextTooLargeError if the request surely does not fit and the setup refuses.
 
-    What was learned may be wrong: against such a bound a request is sent now and then, as a trial.
-    Returns what to tell of it.
+    A learned bound may be wrong, so a request over it is sent now and then, as a trial. Returns the
+    events of a trial.
     """
     if not must_refuse(setup, measured):
         return ()
@@ -133,7 +133,7 @@ def _refuse(setup: Setup, measured: Measured) -> Generator[Need, Any, tuple[Even
 
 
 def _is_over(request: Request, measured: Measured, count: Count) -> bool:
-    """Tell whether the output that was asked for would be lowered."""
+    """Tell whether the requested output would be lowered."""
     total, asked = measured.window.total_tokens, request.max_tokens
     if total is None or asked is None:
         return False
@@ -143,9 +143,9 @@ def _is_over(request: Request, measured: Measured, count: Count) -> bool:
 def _clamp(setup: Setup, request: Request, measured: Measured, count: Count) -> int | None:
     """Return the output to ask for: lowered to the room that is left.
 
-    It goes below the least that is of use only as far as there is surely no more room. Where there
-    is surely none at all it stays: a lower one would not make the request fit, and a server with a
-    larger window would break its answer off.
+    It goes below the least useful size only if there is surely no more room. If there is surely
+    none at all, it stays: a lower one would not make the request fit, and a server with a larger
+    window would cut its answer short.
     """
     asked, total = request.max_tokens, measured.window.total_tokens
     if asked is None or total is None or not _is_over(request, measured, count):
@@ -158,7 +158,7 @@ def _clamp(setup: Setup, request: Request, measured: Measured, count: Count) -> 
 
 
 def _find_cramped(setup: Setup, measured: Measured) -> Cramped | None:
-    """Return that the window is too small for what must stay, where no rung can help that."""
+    """Return a finding if the window is too small for what must stay and no rung can help."""
     bound, rungs = measured.window.working_tokens, setup.policy.rungs
     if bound is None or not rungs:
         return None
@@ -169,7 +169,7 @@ def _find_cramped(setup: Setup, measured: Measured) -> Cramped | None:
 
 
 def _find_hasty(made: Made) -> Cramped | None:
-    """Return that the window is too small for the work: two compactions in a row came too soon."""
+    """Return a finding if the window is too small for the work: two compactions came too soon."""
     checkpoint, before = made.checkpoint, made.measured.replayed.checkpoint
     bound = made.measured.window.working_tokens
     if checkpoint is None or before is None or bound is None:
@@ -183,7 +183,7 @@ def _find_hasty(made: Made) -> Cramped | None:
 
 
 def _count_fixed(measured: Measured) -> tuple[int, int]:
-    """Return the tokens of all that must stay, and of system text and tools among them."""
+    """Return the tokens of all that must stay, and the part of system text and tools."""
     transcript, size = measured.edited.transcript, measured.size
     sizes = size.sizes
     operator = laws.find_operator_text(transcript.messages)
