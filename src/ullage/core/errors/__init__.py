@@ -3,22 +3,22 @@
 ::
 
     UllageError                     everything this package raises on purpose
-    +-- ConfigurationError          the operator or caller asked for something that cannot be
-    +-- ContextWindowUnknown        a number of tokens was demanded of an unknown window
+    +-- ConfigurationError          a setting or argument of the operator or caller cannot work
+    +-- ContextWindowUnknown        a number of tokens was required of an unknown window
     +-- ContextTooLargeError        a request does not fit, and cannot be made to fit
     +-- MalformedHistoryError       the messages break the dialect's protocol
-    +-- CompactionError             compaction was asked for and cannot be configured or started
+    +-- CompactionError             a compaction cannot be configured or started
     +-- ProviderError               a model server cannot be reached, started or understood
-    +-- QueueFull                   a job more than a queue takes
+    +-- QueueFull                   the queue takes no more jobs
     +-- StoreError                  durable state cannot be read or written
-        +-- BusyWriter              another program kept a store locked for longer than we wait
-        +-- Fenced                  a writer that is not its session's writer any more
-        +-- CorruptLog              a log that cannot be what was written
-        +-- UnknownSession          a session that is not in this log
+        +-- BusyWriter              another program kept a store locked for too long
+        +-- Fenced                  the writer no longer owns its session
+        +-- CorruptLog              a log was damaged after it was written
+        +-- UnknownSession          the session is not in this log
 
-`ErrorKind` is what a provider's error was read as. This room knows nothing of the rest of the
-package. A message is built from facts: what happened, the
-value, the limit, who said the limit, the likely fix.
+`ErrorKind` is the meaning of a provider's error. This room knows nothing of the rest of the
+package. A message is built from facts: what happened, the value, the limit, the source of the
+limit, the likely fix.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class UllageError(Exception):
     code = "ullage_error"
 
     def __reduce__(self) -> tuple[Callable[..., UllageError], tuple[Any, ...], dict[str, Any]]:
-        """Pickle the message and the facts beside it, whatever the constructor takes."""
+        """Pickle the message and the attributes, whatever the constructor takes."""
         return _restore, (type(self), self.args), vars(self)
 
 
@@ -52,7 +52,7 @@ class ConfigurationError(UllageError):
 
 
 class ContextWindowUnknown(UllageError):  # noqa: N818 - the public name is fixed by the API page
-    """Report that a window in tokens was demanded where nothing is known about it."""
+    """Report that a window in tokens was required and is unknown."""
 
     code = "context_window_unknown"
 
@@ -81,7 +81,7 @@ class ContextTooLargeError(UllageError):
 class MalformedHistoryError(UllageError):
     """Report messages that break the dialect's protocol.
 
-    `index` is the position of the offending message, or None when the whole list is at fault.
+    `index` is the position of the faulty message, or None if the whole list is at fault.
     """
 
     code = "malformed_history"
@@ -92,7 +92,7 @@ class MalformedHistoryError(UllageError):
 
 
 class CompactionError(UllageError):
-    """Report a compaction that lacks configuration or was given a senseless target."""
+    """Report a compaction that lacks configuration or has an invalid target."""
 
     code = "compaction"
 
@@ -104,9 +104,9 @@ class ProviderError(UllageError):
 
 
 class QueueFull(UllageError):  # noqa: N818 - named for what was found, as BusyWriter is
-    """Report a job that a queue did not take, since too many wait there already.
+    """Report a job that a queue refused because too many jobs wait there already.
 
-    `waiting` are those that wait, `limit` the most that may.
+    `waiting` is the number of jobs that wait, `limit` the most that may.
     """
 
     code = "queue_full"
@@ -124,7 +124,7 @@ class StoreError(UllageError):
 
 
 class StoreAway(StoreError):  # noqa: N818 - named for what happened
-    """Report a store that cannot be used now and may be again soon: full, unreachable, failing."""
+    """Report a store that is temporarily unusable: full, unreachable or failing."""
 
     code = "store_away"
 
@@ -136,16 +136,16 @@ class BusyWriter(StoreError):  # noqa: N818 - the public name is fixed by the AP
 
 
 class Fenced(StoreError):  # noqa: N818 - named for what happened to the writer, as BusyWriter is
-    """Report a writer that is not the writer of its session any more, or is behind its log.
+    """Report a writer that no longer owns its session, or that is behind its log.
 
-    Nothing was written. Whoever meets it must stop, and read the log anew before another try.
+    Nothing was written. The caller must stop, and read the log again before another try.
     """
 
     code = "fenced"
 
 
 class CorruptLog(StoreError):  # noqa: N818 - named for what was found
-    """Report a log that cannot be what was written, naming the place."""
+    """Report a log that was damaged after it was written; the message names the place."""
 
     code = "corrupt_log"
 
@@ -172,10 +172,10 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class ErrorKind:
-    """What an error means: `kind`, the limit and the input it names (tokens), and how sure.
+    """The meaning of an error: `kind`, the limit and the input it names (tokens), and certainty.
 
-    `input` asks to compact; `total` to lower `max_tokens` first; `output_cap` to lower it and
-    leave the window alone. A `likely` reading is acted on only when our own count agrees.
+    `input` calls for compaction; `total` for a lower `max_tokens` first; `output_cap` for a lower
+    `max_tokens` only. A `likely` reading is used only if our own count agrees.
     """
 
     kind: Kind
@@ -183,11 +183,12 @@ class ErrorKind:
     input_tokens: int | None = None
     certainty: Literal["certain", "likely"] = "certain"
     about: Literal["thinking", "binding", "alternation"] | None = None
-    """What of a malformed history is at fault, where it is known: reasoning that was left out, or
-    roles that do not take turns."""
+    """The fault in a malformed history, if known: reasoning that was left out, reasoning that is
+    bound to other text, or roles that do not take turns.
+    """
     structured: bool = field(default=False, compare=False)
-    """Whether a code or a field said it, and not a sentence alone."""
+    """True if a code or a field gave the meaning, not only a sentence."""
     said: str = field(default="", compare=False, repr=False)
-    """The words that said it."""
+    """The words of the error."""
     output_tokens: int | None = field(default=None, compare=False)
-    """The output that was asked for, where the refusal names it."""
+    """The requested output, if the refusal names it."""

@@ -1,6 +1,6 @@
-"""What is said where a package of an extra is missing: one sentence, and one command that helps.
+"""The error for a missing package of an extra: one sentence, and one command that helps.
 
-It knows no packages.
+This module knows no packages.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final
 from ullage.core.errors import ConfigurationError
 
 ALL: Final = "all"
-"""The extra with all that the commands need on this platform."""
+"""The extra with everything that the commands need on this platform."""
 
 
 def command(extra: str = ALL) -> str:
@@ -19,7 +19,7 @@ def command(extra: str = ALL) -> str:
 
 
 def explain_missing(what: str, package: object, extra: str = ALL) -> ConfigurationError:
-    """Return the error for a package that is not there: what needs it, and the fix."""
+    """Return the error for a missing package: what needs it, and the fix."""
     return ConfigurationError(
         f"{what} needs {package}, which is not installed: {command(extra)} (in a checkout: pip "
         f"install '.[{extra}]')"

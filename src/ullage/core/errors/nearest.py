@@ -1,6 +1,6 @@
-"""What a mistyped name may have meant: the sentence that every refusal of a name ends with.
+"""Suggestions for a mistyped name: the sentence at the end of every refusal of a name.
 
-It knows no names of its own.
+This module knows no names of its own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ ENOUGH: Final = 0.6
 
 
 def find(word: str, known: Iterable[str], *, cutoff: float = ENOUGH) -> str | None:
-    """Return the known name that is most like `word`, None without one; case does not count."""
+    """Return the known name most like `word`, or None if none is close; ignores case."""
     from difflib import get_close_matches
 
     folded: dict[str, str] = {}

@@ -53,7 +53,7 @@ class Effort:
         return self.fruitless < FRUITLESS or now - self.since >= HALF_OPEN_S
 
     def has_news(self, history: str) -> bool:
-        """Tell whether a history, by its chain hash, changed since the last fruitless compaction."""
+        """Tell whether a history, by its chain hash, changed since the last failed compaction."""
         return history != self.stuck
 
     def after(self, before: int, after: int, now: float, history: str = "") -> Effort:

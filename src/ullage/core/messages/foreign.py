@@ -1,7 +1,7 @@
-"""What is a message in no dialect: other frameworks' objects and forms are refused by name.
+"""Messages of no dialect: objects and forms of other frameworks, refused with their name.
 
-A message must show a shape that a dialect has; what merely can be written out as JSON is none. It
-knows the shapes that all dialects together have, and reads no message.
+A message must have a shape of some dialect; being serialisable as JSON is not enough. This module
+knows the shapes of all dialects together, and reads no message.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ SAID: Final = frozenset(
         "reasoning", "reasoning_content", "reasoning_details",
     }
 )  # fmt: skip
-"""Fields that hold what a message says, in one dialect or another."""
+"""Fields with the content of a message, in one dialect or another."""
 
 BARE: Final = frozenset(
     {"role", "name", "type", "id", "status", "tool_call_id", "tool_name", "annotations"}
 )
-"""Fields of a message that says nothing."""
+"""Fields of a message without content."""
 
 ITEM: Final = re.compile(
     r"message|reasoning|item_reference|additional_tools|configuration_update|program"
     r"|compaction\w*|mcp_\w+|\w+_(?:call|output)"
 )
 """Types of input items of the Responses API (OpenAI's Python SDK 3.54, ResponseInputItemParam), and
-of later ones that are named as these are."""
+later types with similar names.
+"""
 
 LANGCHAIN: Final = (
     "convert the messages first, with langchain_core.messages.convert_to_openai_messages(messages)"
@@ -56,10 +57,10 @@ ADAPTERS: Final[Mapping[str, str]] = {
         '"content": "".join(p.text or "" for p in c.parts)} for c in messages]'
     ),
 }
-"""What to do with another framework's objects, by its package."""
+"""Advice for objects of another framework, by its package."""
 
 DUMPED: Final = frozenset({"human", "ai", "system", "tool", "function", "chat"})
-"""Types of LangChain's messages as they are written out; no dialect has one without a role."""
+"""Types of LangChain's serialised messages; no dialect has one without a role."""
 
 FORMS: Final[tuple[tuple[frozenset[str], str, str], ...]] = (
     (frozenset({"role", "parts"}), "Gemini's form", "content in the place of parts, as a text"),
@@ -83,7 +84,7 @@ FORMS: Final[tuple[tuple[frozenset[str], str, str], ...]] = (
     (frozenset({"choices"}), "a whole answer", "answer.choices[0].message as the message"),
     (frozenset({"output", "object"}), "a whole answer", "the items of answer.output as messages"),
 )
-"""Fields of mappings that are no messages, what such a mapping is, and what to pass instead."""
+"""Fields of mappings that are no messages, the name of the form, and what to pass instead."""
 
 APART: Final = ("tool-call", "tool-result")
 """Types of content parts of the AI SDK, which no dialect has."""
@@ -91,11 +92,11 @@ APART: Final = ("tool-call", "tool-result")
 SHOWN: Final = 6
 
 NAME: Final = re.compile(r"[\w.:-]{0,40}")
-"""A value that error texts show: a name, too short to be what somebody said."""
+"""A value that error texts may show: a name, too short to be part of a conversation."""
 
 
 def check_shape(raw: object, fields: Mapping[str, Any], index: int) -> None:
-    """Raise MalformedHistoryError for a message of no dialect; `fields` are what `raw` holds."""
+    """Raise MalformedHistoryError for a message of no dialect; `fields` are the fields of `raw`."""
     role, kind = fields.get("role"), fields.get("type")
     _check_parts(fields.get("content"), index)
     if isinstance(kind, str) and kind != "message" and ITEM.fullmatch(kind):
@@ -104,10 +105,10 @@ def check_shape(raw: object, fields: Mapping[str, Any], index: int) -> None:
         if isinstance(fields.get("id"), str) and fields.keys() <= {"id", "type"}:
             return
         if kind is None and "content" in fields and raw is fields:
-            return  # a message without a role: each dialect says which it has
+            return  # a message without a role: each dialect decides about it
     elif not SAID.isdisjoint(_names(raw, fields)) or fields.keys() <= BARE:
         known = isinstance(role, str) and role.lower() in ROLES
-        if known or raw is fields:  # of a mapping, the dialect says which roles it has
+        if known or raw is fields:  # for a mapping, the dialect checks the role
             return
     raise build_error(raw, fields, index)
 
@@ -115,8 +116,8 @@ def check_shape(raw: object, fields: Mapping[str, Any], index: int) -> None:
 def _check_parts(content: object, index: int) -> None:
     """Raise MalformedHistoryError for a content part of another framework.
 
-    In every dialect a part says its type. Bedrock's Converse and Haystack leave it out: all their
-    parts, calls and results among them, would be taken for text.
+    In every dialect a part has a type. Bedrock's Converse and Haystack have none, so all their
+    parts, even calls and results, would be read as text.
     """
     if not isinstance(content, list | tuple):
         return
@@ -136,13 +137,13 @@ def _check_parts(content: object, index: int) -> None:
 
 
 def _names(raw: object, fields: Mapping[str, Any]) -> Collection[str]:
-    """Return the fields that a message has, an SDK's object those that hold nothing too."""
+    """Return the fields of a message; for an SDK object, also its empty fields."""
     declared = getattr(type(raw), "model_fields", None)
     return declared.keys() | fields.keys() if isinstance(declared, dict) else fields.keys()
 
 
 def build_error(raw: object, fields: Mapping[str, Any] | None, index: int) -> MalformedHistoryError:
-    """Return the error that names what stands there and what converts it."""
+    """Return the error that names the object and says how to convert it."""
     fields = fields or {}
     return MalformedHistoryError(
         f"messages[{index}] is {_label(raw)}, not a message of any dialect: {_advice(raw, fields)}",
@@ -158,9 +159,9 @@ def _label(raw: object) -> str:
 
 
 def show_value(value: object) -> str:
-    """Return what an error text says of a value: a short name as it is written, a mapping's names.
+    """Return a value for an error text: a short name itself, or the names in a mapping.
 
-    Of all else it says the kind and the length alone: it may be text of a conversation.
+    For any other value it returns only the kind and the length: it may be text of a conversation.
     """
     if isinstance(value, Mapping):
         return f"a mapping of {', '.join(map(show_value, list(value)[:SHOWN])) or 'nothing'}"
@@ -170,7 +171,7 @@ def show_value(value: object) -> str:
 
 
 def name_kind(value: object) -> str:
-    """Return what a value is, with its article: "None", "an int", "a HumanMessage"."""
+    """Return the type of a value with its article: "None", "an int", "a HumanMessage"."""
     if value is None:
         return "None"
     name = type(value).__name__
@@ -182,7 +183,7 @@ def _path(kind: type) -> str:
 
 
 def find_adapter(raw: object) -> str | None:
-    """Return what to do with another framework's object, None for any other."""
+    """Return the advice for another framework's object, or None for any other object."""
     packages = (base.__module__.partition(".")[0] for base in type(raw).__mro__)
     return next((ADAPTERS[package] for package in packages if package in ADAPTERS), None)
 

@@ -1,6 +1,6 @@
-"""What a tool call was about, in a few words: a path, a command, a pattern.
+"""Short labels of tool calls: a path, a command, a pattern.
 
-Arguments come from models in any form: what cannot be read has no label. It knows no tool.
+Models write arguments in any form; unreadable ones have no label. This module knows no tool.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from itertools import chain
 from typing import Any, Final
 
 LONGEST: Final = 60
-"""Characters of a label."""
+"""Most characters of a label."""
 
 READ: Final = 20_000
-"""Characters of arguments that are read: the end of a file that is written tells nothing."""
+"""Characters of arguments that are read: the end of a long file is of no use for a label."""
 
 _KEYS: Final = (
     "file_path", "notebook_path", "command", "cmd", "commands", "command_line", "pattern", "query",
     "url", "path", "filename", "file", "target_file", "absolute_path", "skill", "name",
     "description", "prompt",
 )  # fmt: skip
-"""Arguments that tell what a call is about, the most telling first."""
+"""Arguments that describe a call, the most descriptive first."""
 
 FILES: Final = (
     "path", "file_path", "filepath", "file", "filename", "absolute_path", "relative_path",
     "relative_workspace_path", "target_file", "notebook_path",
 )  # fmt: skip
-"""Arguments that name one file by the schemas of common tools."""
+"""Arguments that name one file in the schemas of common tools."""
 
 NAMED: Final = frozenset((*FILES, "old_path", "new_path"))
-"""The same, and those of a file that is moved."""
+"""The same, plus those of a file that is moved."""
 
 RUN_BY: Final = frozenset(("command", "cmd", "commands", "command_line", "script"))
-"""Arguments that are commands by the schemas of common shell tools."""
+"""Arguments that are commands in the schemas of common shell tools."""
 
 _VERBS: Final = frozenset(
     (
@@ -43,28 +43,29 @@ _VERBS: Final = frozenset(
         *("str_replace", "insert", "append", "delete", "remove", "rename", "move", "undo_edit"),
     )
 )
-"""What an editor does to a file: the commands of Anthropic's text editor and memory tools, of
-OpenHands' and SWE-agent's editors, and what others call the same."""
+"""Actions of an editor on a file: the commands of Anthropic's text editor and memory tools, of
+OpenHands' and SWE-agent's editors, and equal ones of other tools.
+"""
 
 PATCH_IN: Final = frozenset((*RUN_BY, "input", "patch", "patch_text"))
-"""Arguments in which a patch stands that is made: elsewhere it is only told of."""
+"""Arguments that contain a patch to apply; in others a patch is only mentioned."""
 
 _ASKED: Final = frozenset(("query", "pattern", "url"))
-"""Arguments that tell more of a call than the file that they are asked of."""
+"""Arguments that describe a call better than the file that it reads."""
 
 PATCH: Final = "*** Begin Patch"
 _PATCHED: Final = re.compile(
     r"^\*\*\* (?:(?:Update|Add|Delete) File|Move to): ([^\x00-\x1f]{1,240})\r?$", re.MULTILINE
 )
-"""How a patch begins, and how lines do that name its files (openai/codex, apply_patch)."""
+"""Lines of a patch that name its files (openai/codex, apply_patch)."""
 
 _SHELLS: Final = ("-c", "-lc")
 
 
 def label_call(arguments: str, root: str | None = None) -> str:
-    """Return what a call with these arguments is about, "" where that does not show.
+    """Return a label for a call with these arguments, or "" if they show none.
 
-    `arguments` is JSON or plain text; paths below the folder `root` are said from there.
+    `arguments` is JSON or plain text; paths below the folder `root` are shortened to relative ones.
     """
     found = None if arguments.startswith(PATCH) else _read(arguments)
     if isinstance(found, dict):
@@ -83,9 +84,9 @@ def label_call(arguments: str, root: str | None = None) -> str:
 
 
 def fold_names(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return fields by their names as Python writes them: `filePath` and `FilePath` as `file_path`.
+    """Return fields with names in snake case: `filePath` and `FilePath` become `file_path`.
 
-    Of names that become the same the last counts.
+    If two names become the same, the last one wins.
     """
     if all(map(str.islower, fields)):
         return fields
@@ -97,7 +98,7 @@ def _fold_name(name: str) -> str:
 
 
 NAME_MOST: Final = 64
-"""Characters of a name that may be known."""
+"""Longest name, in characters, that is converted."""
 
 
 @lru_cache(maxsize=1_024)
@@ -109,9 +110,9 @@ _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def find_verb(arguments: Mapping[str, Any]) -> str:
-    """Return what a call of an editor does to the file that it names; "" for any other call.
+    """Return the action of an editor call on the file that it names; "" for any other call.
 
-    A command says so, or where there is none an action or an operation.
+    The action is in `command`, or else in `action` or `operation`.
     """
     verb = arguments.get("command", arguments.get("action", arguments.get("operation")))
     if not isinstance(verb, str) or verb not in _VERBS or NAMED.isdisjoint(arguments):
@@ -131,7 +132,7 @@ def shorten(text: str, longest: int = LONGEST) -> str:
 
 
 def _read(arguments: str) -> Any:
-    """Return the value of JSON text; of text that is too long the first field that can be read."""
+    """Return the value of JSON text; for a text that is too long, the first readable fields."""
     if len(arguments) > READ:
         return _first(arguments)
     try:
@@ -173,5 +174,5 @@ def read_command(value: Any) -> str:
 
 
 def list_patched(text: str) -> list[str]:
-    """Return the files that a patch within a text names, in order; [] where there is none."""
+    """Return the files that a patch within a text names, in order; [] if there is no patch."""
     return [name.rstrip() for name in _PATCHED.findall(text)] if PATCH in text else []

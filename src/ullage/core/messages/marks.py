@@ -1,9 +1,10 @@
-"""Cache marks: where a caller asks a provider to cache the prompt up to.
+"""Cache marks: the points up to which a caller asks a provider to cache the prompt.
 
-Anthropic puts `cache_control` on content blocks, and gateways take it on the content parts of Chat
-too; OpenAI's Responses has `prompt_cache_breakpoint`. A mark on a message that is left out moves
-to what stands for it, so there are never more of them than before. Source: Anthropic's
-documentation, "Prompt caching"; OpenAI's, "Prompt caching". It knows nothing else of a dialect.
+Anthropic has `cache_control` on content blocks, and gateways accept it on the content parts of Chat
+too; OpenAI's Responses has `prompt_cache_breakpoint`. A mark on a dropped message moves to the
+message that replaces it, so that there are never more marks than before. Source: Anthropic's
+documentation, "Prompt caching"; OpenAI's, "Prompt caching". This module knows nothing else of a
+dialect.
 """
 
 from __future__ import annotations
@@ -31,5 +32,5 @@ def find_last(raw: Any) -> Mapping[str, Any] | None:
 
 
 def put(raw: Any, marks: Mapping[str, Any], kind: str = "text") -> Any:
-    """Return a message of plain text with marks on its text, a block of this type."""
+    """Return a message of plain text with marks on its text, as a block of this type."""
     return {**raw, "content": [{"type": kind, "text": raw["content"], **marks}]}

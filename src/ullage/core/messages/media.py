@@ -1,9 +1,9 @@
-"""Images, recordings and documents: what their first bytes say, and what they cost in tokens.
+"""Images, recordings and documents: their sizes by their first bytes, and their cost in tokens.
 
-`describe` reads headers and decodes no picture; `image_rule`, `audio` and `document` turn what is
-known into a band (low, best, high) of tokens by the providers' published formulas, which changed
-more than once: where two wordings were published, the band holds both. What is not known makes a
-wide band, never an error. It fetches nothing, and knows nothing of messages, counters or windows.
+`describe` reads headers and decodes no picture. `image_rule`, `audio` and `document` compute a band
+(low, best, high) of tokens by the providers' published formulas, which changed more than once: if
+two versions were published, the band covers both. Unknown facts make a wide band, never an error.
+This module fetches nothing, and knows nothing of messages, counters or windows.
 """
 
 from __future__ import annotations
@@ -23,17 +23,19 @@ Band = tuple[int, int, int]
 """Tokens: lower edge, best value, upper edge."""
 
 HEAD_BYTES: Final = 256 * 1024
-"""How much of an image or a recording is decoded. A JPEG keeps its size behind its metadata:
-segments of at most 64 kB each, of which real cameras write one or two."""
+"""Bytes of an image or a recording that are decoded. A JPEG has its size after its metadata, in
+segments of at most 64 kB each. Real cameras write one or two.
+"""
 
 DOCUMENT_BYTES: Final = 4 * 1024 * 1024
-"""How much of a document is decoded. The pages of a longer one are unknown, unless it says them
-in its first bytes (a linearised PDF does)."""
+"""Bytes of a document that are decoded. The number of pages of a longer one is unknown, unless its
+first bytes state it (as in a linearised PDF).
+"""
 
 SHORT: Final = 200
 """Sources up to this length, in characters, are their own identity."""
 
-# ── what a source says of itself ────────────────────────────────────────────────────────────────
+# ── facts from the source itself ────────────────────────────────────────────────────────────────
 
 _NOT_BASE64: Final = re.compile(r"[^A-Za-z0-9+/]")
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/\s]{2,}={0,2}\s*")
@@ -42,11 +44,11 @@ _FOR_URLS: Final = str.maketrans("-_", "+/")
 
 
 def describe(kind: MediaKind, source: str, *, detail: str | None = None) -> Media:
-    """Return what is known of a source without fetching it; never raises.
+    """Return the facts about a source without fetching it; never raises.
 
     `source` is an http(s) URL (nothing is known), a `data:` URL, bare base64 text, or "". At most
-    `HEAD_BYTES` of it (`DOCUMENT_BYTES` of a file) are decoded. `size` is worked out from the
-    length of the base64 text.
+    `HEAD_BYTES` of it (`DOCUMENT_BYTES` of a file) are decoded. `size` is computed from the length
+    of the base64 text.
     """
     encoded = _read_base64(source)
     if not encoded:
@@ -64,9 +66,10 @@ def describe(kind: MediaKind, source: str, *, detail: str | None = None) -> Medi
 
 
 def identity(source: str) -> str:
-    """Return a short text that tells one source from another.
+    """Return a short text that identifies a source.
 
-    A short URL or id stands for itself, else `blake2b:` and a digest of 128 bits in hex.
+    A short URL or id is returned unchanged; other sources give `blake2b:` and a digest of 128 bits
+    in hex.
     """
     inline = source[:5].lower() == "data:" or source.startswith("blake2b:")
     if len(source) <= SHORT and not inline:
@@ -75,7 +78,7 @@ def identity(source: str) -> str:
 
 
 def _read_base64(source: str) -> str:
-    """Return the base64 text of a source, "" where it has none."""
+    """Return the base64 text of a source, or "" if it has none."""
     if source[:5].lower() == "data:":
         header, comma, data = source[5 : 5 + HEAD_BYTES].partition(",")
         inline = bool(comma) and header.rstrip().lower().endswith(";base64")
@@ -92,7 +95,7 @@ def _decoded_length(encoded: str) -> int:
 
 
 def _head(encoded: str, most: int) -> bytes:
-    """Decode up to `most` bytes; what is no base64 is left out, an odd end is cut off."""
+    """Decode up to `most` bytes; characters outside base64 are skipped, an odd end is cut off."""
     text = encoded[: most // 3 * 4 + 4].translate(_FOR_URLS)
     letters = _NOT_BASE64.sub("", text)
     if len(letters) % 4 == 1:
@@ -101,7 +104,7 @@ def _head(encoded: str, most: int) -> bytes:
 
 
 def _number(data: bytes, at: int, length: int, order: Literal["little", "big"] = "little") -> int:
-    """Return an unsigned number, 0 where the data ends before it does."""
+    """Return an unsigned number, or 0 if the data ends too early."""
     piece = data[at : at + length]
     return int.from_bytes(piece, order) if len(piece) == length else 0
 
@@ -163,11 +166,11 @@ def _bmp(head: bytes) -> tuple[int, int]:
     if _number(head, 14, 4) == 12:
         return _number(head, 18, 2), _number(head, 20, 2)
     height = _number(head, 22, 4)
-    return _number(head, 18, 4), min(height, 2**32 - height)  # below zero: the top row comes first
+    return _number(head, 18, 4), min(height, 2**32 - height)  # negative: the top row comes first
 
 
 def _wav_seconds(head: bytes, size: int) -> float | None:
-    """Return the length of a WAV recording; other forms do not say theirs at the front."""
+    """Return the length of a WAV recording; other formats do not state it at the front."""
     if not head.startswith(b"RIFF") or head[8:12] != b"WAVE":
         return None
     at, rate = 12, 0
@@ -189,10 +192,10 @@ _LINEARISED: Final = re.compile(rb"/Linearized\b[^>]{0,400}?/N\s+(\d{1,6})\b")
 
 
 def _pdf_pages(head: bytes, *, whole: bool) -> int | None:
-    """Return the number of pages of a PDF, None where it does not show.
+    """Return the number of pages of a PDF, or None if it is unknown.
 
-    A linearised file states it in its first object. Otherwise the page objects are counted, which
-    takes the whole file, and none of it in compressed object streams.
+    A linearised file states it in its first object. Otherwise the page objects are counted; this
+    needs the whole file, and fails if objects are in compressed object streams.
     """
     if not head.startswith(b"%PDF-"):
         return None
@@ -209,7 +212,7 @@ def _pdf_pages(head: bytes, *, whole: bool) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class ImageRule:
-    """How a model turns an image into tokens; this one gives the same band for every image.
+    """The formula for a model's image tokens; this one gives the same band for every image.
 
     `unseen` is the band of an image of unknown dimensions: from the smallest to the largest that
     the rule allows, with a typical one as best value.
@@ -225,7 +228,7 @@ class ImageRule:
             return self._count_unknown_size(detail)
         return self._count_known_size(media.width, media.height, detail)
 
-    def _count_unknown_size(self, detail: str) -> Band:  # noqa: ARG002 - for the rules that look at it
+    def _count_unknown_size(self, detail: str) -> Band:  # noqa: ARG002 - for the rules that use it
         return self.unseen
 
     def _count_known_size(self, width: int, height: int, detail: str) -> Band:  # noqa: ARG002 - as above
@@ -233,14 +236,16 @@ class ImageRule:
 
 
 UNKNOWN_IMAGE: Final = ImageRule("unknown")
-"""A model that no rule names. 64 is the least any rule here gives by default (Gemini 2.5, low),
-6,404 the most of an open model (Llama 3.2 Vision, four tiles of 1,601; Together's vision page,
-2026). Neither gpt-4o-mini nor a detail of `original` fits in it: they are named below."""
+"""The rule of a model that no other rule names. 64 is the least that any rule here gives by default
+(Gemini 2.5, low), 6,404 the most of an open model (Llama 3.2 Vision, four tiles of 1,601;
+Together's vision page, 2026). gpt-4o-mini and a detail of `original` exceed it; they have rules
+below.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tiles(ImageRule):
-    """OpenAI's older models: `base`, and `tile` for every square of 512 px.
+    """OpenAI's older models: `base` tokens, and `tile` tokens for every square of 512 px.
 
     The image is scaled down to 2,048 px, and to 768 px on its short side. Detail low is `base`.
     "Images and vision" guide of OpenAI, September 2026. Guides until early 2026 scaled to 768 px
@@ -267,7 +272,7 @@ class Tiles(ImageRule):
 
 
 class Limit(NamedTuple):
-    """The most an image keeps: pixels on its longer side, and patches of 32 px."""
+    """The limits of a scaled image: pixels on its longer side, and patches of 32 px."""
 
     pixels: int
     patches: int
@@ -277,9 +282,9 @@ class Limit(NamedTuple):
 class Patches(ImageRule):
     """OpenAI's newer models: patches of 32 px times a factor, rounded up.
 
-    The image is scaled down to a limit that the detail sets.
-    "Images and vision" guide of OpenAI, September 2026. `once` are factors and budgets that the
-    guide stated for the model at other times in 2026, or that were measured; the edges hold them.
+    The image is scaled down to a limit that depends on the detail. "Images and vision" guide of
+    OpenAI, September 2026. `once` holds factors and budgets that the guide stated for the model at
+    other times in 2026, or that were measured; the edges cover them.
     """
 
     factor: float
@@ -324,10 +329,10 @@ def _patches(width: int, height: int, limit: Limit) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VisualTokens(ImageRule):
-    """Anthropic: a token for every 28 px patch, scaled down to `edge` pixels and `most` tokens.
+    """Anthropic: one token per 28 px patch, scaled down to `edge` pixels and `most` tokens.
 
-    "Vision" page of Anthropic's platform documentation, 2026. Its earlier formula, width * height
-    / 750 of the scaled image, is the other edge.
+    "Vision" page of Anthropic's platform documentation, 2026. Its earlier formula, width * height /
+    750 of the scaled image, is the other edge.
     """
 
     edge: int
@@ -351,11 +356,11 @@ class VisualTokens(ImageRule):
 class Crops(ImageRule):
     """Gemini 2: 258 tokens, or 258 for every tile of an image over 384 px.
 
-    "Image understanding" page of the Gemini API, September 2026: the side of a tile is about
-    two thirds of the short side (960 x 540 makes 3 * 2 tiles); the same page speaks of 768 px
-    tiles, and the page on media resolution of 256 tokens (64 at low) and about 2,048 for crops.
-    The band holds all three. A side below 256 px is read as that: narrow strips would come out at
-    hundreds of tiles, which no page confirms.
+    "Image understanding" page of the Gemini API, September 2026: the side of a tile is about two
+    thirds of the short side (960 x 540 makes 3 * 2 tiles). The same page mentions 768 px tiles, and
+    the page on media resolution 256 tokens (64 at low) and about 2,048 for crops. The band covers
+    all three. A side below 256 px counts as 256: narrow strips would give hundreds of tiles, which
+    no page confirms.
     """
 
     def _count_known_size(self, width: int, height: int, detail: str) -> Band:
@@ -372,7 +377,7 @@ class Levels(ImageRule):
     """Gemini 3: about as many tokens as the resolution level allows, whatever the dimensions.
 
     "Media resolution" page of the Gemini API, 2026: 280 low, 560 medium, 1,120 high and default,
-    2,240 ultra high. The page calls them approximate maxima: the band is half to a tenth more.
+    2,240 ultra high. The page calls them approximate maxima: the band is from half to a tenth more.
     """
 
     def _count_unknown_size(self, detail: str) -> Band:
@@ -388,12 +393,12 @@ def _band(numbers: Iterable[int]) -> Band:
 
 
 def _cells(width: int, height: int, side: int) -> int:
-    """Return how many squares of a side cover an area."""
+    """Return the number of squares with this side that cover an area."""
     return -(-width // side) * -(-height // side)
 
 
 def _within(width: int, height: int, pixels: int) -> tuple[int, int]:
-    """Scale an image down so that its longer side keeps to `pixels`."""
+    """Return the size of an image scaled down so that its longer side has at most `pixels`."""
     longer = max(width, height)
     if longer <= pixels:
         return width, height
@@ -435,7 +440,7 @@ _GEMINI_2: Final = Crops("gemini-2", (64, 1_548, 6_192))
 _GEMINI_3: Final = Levels("gemini-3", (560, 1_120, 1_232))
 
 # gpt-5-mini is measured at 1.2 tokens a patch and above 1,536 patches (developer forum of OpenAI,
-# June 2026), which the guide of September says too; that of spring said 1.62 and 1,536.
+# June 2026). The guide of September agrees; the guide of spring had 1.62 and 1,536.
 _BY_ID: Final[Mapping[str, ImageRule]] = MappingProxyType(
     {
         "gpt-4o": _GPT_4O,
@@ -505,11 +510,11 @@ _MOVING: Final = re.compile(r"-(?:20\d{6}|20\d\d-\d\d-\d\d|latest|0)\Z")
 
 
 def image_rule(model: str | None) -> ImageRule:
-    """Return the rule of exactly this model, `UNKNOWN_IMAGE` where none is published for it.
+    """Return the rule for exactly this model, or `UNKNOWN_IMAGE` if none is published for it.
 
-    A maker's name before the id, a date, `-latest` or `-0` behind it, and dots in the ids of
-    Claude (`anthropic/claude-sonnet-4.5`) are read over. No id borrows the rule of a longer or
-    shorter one.
+    The provider's name before the id, a date, `-latest` or `-0` at the end, and dots in the ids of
+    Claude (`anthropic/claude-sonnet-4.5`) are ignored. No id uses the rule of a longer or shorter
+    one.
     """
     name = _MAKER.sub("", (model or "").strip().lower(), count=1)
     if name.startswith("claude-"):
@@ -520,19 +525,21 @@ def image_rule(model: str | None) -> ImageRule:
 # ── recordings and documents ────────────────────────────────────────────────────────────────────
 
 _SPEECH: Final = (10, 10, 32)
-"""Tokens a second. OpenAI: one for every 100 ms of what a user says ("Managing costs" of the
-Realtime API, 2026). Gemini: 32 ("Understand and count tokens", 2026)."""
+"""Tokens per second. OpenAI: one per 100 ms of a user's speech ("Managing costs" of the Realtime
+API, 2026). Gemini: 32 ("Understand and count tokens", 2026).
+"""
 
 _UNHEARD: Final = (1, 60, 600)
-"""Seconds of a recording of which nothing is known. No figure is published: a second, a minute,
-ten minutes."""
+"""Seconds of a recording without known length and size. No figure is published: a second, a minute,
+ten minutes.
+"""
 
 _SECOND_BYTES: Final = (192_000, 16_000, 4_000)
 """Bytes of one second: 48 kHz stereo PCM, MP3 at 128 kbit/s, speech at 32 kbit/s."""
 
 
 def audio(media: Media) -> Band:
-    """Return the tokens of a recording (low, best, high), by its bytes without its length."""
+    """Return the tokens of a recording (low, best, high); without its length, by its bytes."""
     if media.seconds is not None and media.seconds >= 0:
         return _band(ceil(media.seconds * rate) for rate in _SPEECH)
     if media.size:
@@ -544,22 +551,24 @@ def audio(media: Media) -> Band:
 
 _PAGE_TOKENS: Final = (258, 2_333, 7_784)
 """Tokens of a page. Low: Gemini 2.5 reads a page as one picture. Best: Anthropic's "PDF support"
-page, 2026, gives about 7,000 for three pages. High: that page's 3,000 of text and the largest
-picture of a page, 4,784."""
+page, 2026, gives about 7,000 for three pages. High: that page's 3,000 of text plus the largest
+picture of a page, 4,784.
+"""
 
 _PAGE_BYTES: Final = (50_000, 10_000)
-"""Bytes of a page, where pages do not show: usual, and few. At the highest tokens a page, the
-second covers pages of 3,000 bytes at the usual ones."""
+"""Bytes per page if the number of pages is unknown: usual, and few. At the highest tokens per page,
+the second covers pages of 3,000 bytes with the usual tokens.
+"""
 
 _MOST_PAGES: Final = 600
-"""Anthropic's most a request ("PDF support", 2026)."""
+"""Anthropic's limit per request ("PDF support", 2026)."""
 
 _UNREAD: Final = (258, 23_330, 233_300)
-"""A document of which nothing is known. No figure is published: a page, ten, a hundred."""
+"""A document without known pages and size. No figure is published: a page, ten, a hundred."""
 
 
 def document(media: Media) -> Band:
-    """Return the tokens of a document (low, best, high), by its bytes without its pages."""
+    """Return the tokens of a document (low, best, high); without its pages, by its bytes."""
     low, best, high = _PAGE_TOKENS
     if media.pages is not None and media.pages > 0:
         return low * media.pages, best * media.pages, high * media.pages

@@ -1,8 +1,8 @@
-"""Histories that were read before, so that one that grew is read from where it grew.
+"""Histories that were read before, so that only the new part of a longer one is read.
 
-A reading is found by comparing the caller's messages with copies made when they were read: a
-message that was changed in place is found, and a history that was taken back some steps keeps what
-comes before. It knows no dialect: a codec hands in how one message is read.
+A reading is found by comparing the caller's messages with copies made when they were read. So a
+message that was changed in place is noticed, and a history that was cut back keeps the part before
+the cut. This module knows no dialect: a codec passes in the function that reads one message.
 """
 
 from __future__ import annotations
@@ -16,42 +16,44 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from ullage.core.messages.transcript import Message, Raw, Rules, Transcript
 
 MOST_READINGS: Final = 64
-"""Histories that are kept; each costs two comparisons of messages for every request."""
+"""Most histories that are kept; each costs two comparisons of messages per request."""
 
 MOST_BYTES: Final = 16 * 1024 * 1024
-"""Bytes, about, of the histories that are kept. The newest is kept however large it is."""
+"""Approximate bytes of the histories that are kept. The newest is always kept."""
 
 BESIDE: Final = 500
-"""Bytes, about, that the copy of a message takes besides its text."""
+"""Approximate bytes of a message's copy in addition to its text."""
 
 OVERTAKEN: Final = (8, 16, 32)
-"""Newer histories with which one is let go of what was worked out of its messages for a compaction:
-that weighs 15 to 26 times as much as their text. More than once, since a slow compaction may go on
-when its history was overtaken."""
+"""Numbers of newer histories after which a reading drops the findings of its messages for a
+compaction, which weigh 15 to 26 times as much as their text. Several, because a slow compaction may
+still be running.
+"""
 
 MOST_STEPS: Final = 4
-"""Lengths of a history whose numbers are kept: where an answer or two are taken back, what was
-derived before those still holds."""
+"""Lengths of a history whose derived values are kept: if an answer or two are taken back, the
+values for the shorter history still hold.
+"""
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ReadMessage = Callable[[Raw, int], Message]
-"""Reads the message at a position."""
+"""A function that reads the message at a position."""
 
 
 class AsWritten(Protocol):
-    """What a memo holds that was derived of messages as they are written, not of what they say."""
+    """A memo value that depends on how messages are written, not only on their meaning."""
 
     def keep_before(self, place: int) -> AsWritten:
-        """Return what still holds where messages from `place` on are written otherwise."""
+        """Return the part that still holds if messages from `place` on are written differently."""
         ...
 
 
 def limit_memo(memo: Mapping[str, Any], place: int) -> dict[str, Any]:
-    """Return what holds of a memo where messages from `place` on say the same in another way.
+    """Return the part of a memo that holds if messages from `place` on are written differently.
 
-    Clients move cache marks on their last messages with every request.
+    Clients move cache marks to their last messages with every request.
     """
     return {
         key: (done, value.keep_before(place)) if hasattr(value, "keep_before") else (done, value)
@@ -60,7 +62,7 @@ def limit_memo(memo: Mapping[str, Any], place: int) -> dict[str, Any]:
 
 
 class Derived(NamedTuple):
-    """A length that a history had, what was derived of it then, and its weight in bytes, about."""
+    """A former length of a history, the values derived at that length, and their bytes, about."""
 
     size: int
     memo: dict[str, Any]
@@ -70,8 +72,9 @@ class Derived(NamedTuple):
 class Reading(NamedTuple):
     """A history as it was read, up to the first message that cannot be copied.
 
-    `steps` are those on the way to it, the longest first; the first is the whole. The memo is that
-    of a transcript; it is empty where that has messages besides. `mark` is that of its beginning.
+    `steps` are its former lengths, longest first; the first is the whole. The memo is that of a
+    transcript; it is empty if the transcript has further messages. `mark` is that of its first
+    message.
     """
 
     copies: tuple[Raw, ...]
@@ -81,16 +84,16 @@ class Reading(NamedTuple):
 
     @property
     def weight(self) -> int:
-        """Its weight in bytes, about."""
+        """Its approximate size in bytes."""
         return self.steps[0].weight
 
     def forget_findings(self) -> None:
-        """Let go of what was worked out of its messages."""
+        """Drop the findings of its messages."""
         for message in self.messages:
             message.forget_findings()
 
     def find_step(self, length: int) -> Derived:
-        """Return the longest step of `length` messages at most."""
+        """Return the longest step of at most `length` messages."""
         return next((step for step in self.steps if step.size <= length), START)
 
 
@@ -99,9 +102,10 @@ NOTHING: Final = Reading((), (), (START,))
 
 
 class Readings:
-    """The histories that one codec read last, within `most` bytes, about.
+    """The histories that one codec read last, within about `most` bytes.
 
-    Threads may share it: what two of them keep at the same moment may be forgotten, nothing else.
+    Threads may share it. If two of them store at the same moment, one reading may be lost, nothing
+    else.
     """
 
     def __init__(self, most: int = MOST_BYTES) -> None:
@@ -113,7 +117,7 @@ class Readings:
         return len(self._held[0])
 
     def read(self, raws: tuple[Raw, ...], rules: Rules, read_message: ReadMessage) -> Transcript:
-        """Read a history; what stood in a known one at the same place is not read again.
+        """Read a history; messages that are known at the same place are not read again.
 
         Raises what `read_message` raises.
         """
@@ -128,7 +132,7 @@ class Readings:
                 try:
                     copies.append(copy_value(raws[index]))
                 except (TypeError, RecursionError):
-                    plain = False  # from here on nothing can be compared
+                    plain = False  # later messages cannot be compared
         known = known.extend(new)
         same = known.same - length
         messages = (*known.reading.messages[: known.same], *new[same:])
@@ -139,8 +143,8 @@ class Readings:
     def _find(self, raws: tuple[Raw, ...]) -> _Found:
         """Return the reading that shares the longest beginning with `raws`, and the longest step.
 
-        The two may be of different readings: where a conversation goes again through what another
-        said, that one has the messages, and what was derived of them is its own.
+        The two may come from different readings: if a conversation repeats the messages of another
+        one, that one has the messages, but the derived values are from its own reading.
         """
         found, longest, step, giver = NOTHING, 0, START, NOTHING
         first = raws[0] if raws else None
@@ -165,7 +169,7 @@ class Readings:
         return _Found(found, longest, longest, step, giver)
 
     def _keep(self, known: _Found, new: list[Raw], transcript: Transcript) -> None:
-        """Keep a history as the newest; those that it continues give way to it."""
+        """Store a history as the newest; the readings that it continues are replaced by it."""
         copies = (*known.reading.copies[: known.length], *new)
         if not copies:
             return
@@ -186,16 +190,16 @@ class Readings:
         others = kept[gone:]
         for reading in (*kept[:gone], *(others[-age] for age in OVERTAKEN if age <= len(others))):
             reading.forget_findings()
-        # marks that are a moment older or newer than what is held only cost a reading anew
+        # marks that are briefly older or newer than the readings only cost one more reading
         self._marks = (*[reading.mark for reading in others], made.mark)
         self._held = (*others, made), total
 
 
 class _Found(NamedTuple):
-    """A reading that shares `length` messages with a history, and a step that it has gone, too.
+    """A reading that shares `length` messages with a history, and a shared step.
 
-    The first `same` messages say the same, however they are written. `giver` is the reading that
-    the step is of.
+    The first `same` messages mean the same, however they are written. `giver` is the reading of the
+    step.
     """
 
     reading: Reading
@@ -205,7 +209,7 @@ class _Found(NamedTuple):
     giver: Reading
 
     def extend(self, new: list[Message]) -> _Found:
-        """Return it with the messages behind `length` that say the same, and their step."""
+        """Return it with the messages after `length` that mean the same, and their step."""
         if not new or len(self.reading.messages) == self.length:
             return self
         behind = islice(self.reading.messages, self.length, None)
@@ -216,17 +220,17 @@ class _Found(NamedTuple):
         return self._replace(same=same, step=step, giver=self.reading)
 
     def recall(self) -> dict[str, Any]:
-        """Return what was derived of the first messages, as far as it still holds."""
+        """Return the values derived from the first messages, as far as they still hold."""
         return dict(self.limit(self.step).memo)
 
     def limit(self, step: Derived) -> Derived:
-        """Return a step with what still holds of it."""
+        """Return a step with the part that still holds."""
         if step.size <= self.length:
             return step
         return step._replace(memo=limit_memo(step.memo, self.length))
 
     def leave(self, kept: tuple[Reading, ...], total: int) -> tuple[Sequence[Reading], int]:
-        """Return readings without those that the history goes on with all of, and their weight."""
+        """Return the readings without those that this history continues in full, and their size."""
         gone = set[int]()
         if self.length and len(self.reading.copies) == self.length:
             gone.add(id(self.reading))
@@ -239,18 +243,18 @@ class _Found(NamedTuple):
 
 
 def make_mark(raw: Raw | None) -> int:
-    """Return a number that tells most beginnings apart, 0 for one that only a comparison tells."""
+    """Return a number that separates most beginnings, or 0 if only a comparison can."""
     said = raw.get("content") if type(raw) is dict else None
     return hash(said) if type(said) is str else 0
 
 
 def _count_shared(raws: tuple[Raw, ...], copies: tuple[Raw, ...], least: int) -> int:
-    """Return how many of the first messages are equal, 0 where neither over `least` nor all are.
+    """Return the number of equal first messages, or 0 if it is neither over `least` nor all.
 
-    What differs is mostly found by one look at a message that must be equal.
+    Most differences are found by one look at a message that must be equal.
     """
     size = len(copies)
-    # the second message tells most conversations apart: the first is an operator's
+    # the second message separates most conversations: the first is an operator's
     if raws[1:2] != copies[1:2] and len(raws) > 1 < size:
         return 0
     place = min(least, size - 1)
@@ -262,9 +266,9 @@ def _count_shared(raws: tuple[Raw, ...], copies: tuple[Raw, ...], least: int) ->
 
 
 class _Number:  # noqa: PLW1641 - a value in a copy, never a key
-    """Stands for a number in a copy: equal to the same number of the same type only.
+    """A number in a copy, equal only to the same number of the same type.
 
-    1, 1.0 and True are equal in Python, and are written differently in JSON.
+    1, 1.0 and True are equal in Python, but are written differently in JSON.
     """
 
     __slots__ = ("_value",)
@@ -277,12 +281,12 @@ class _Number:  # noqa: PLW1641 - a value in a copy, never a key
 
 
 def copy_value(value: Any) -> Any:
-    """Return a copy that equals `value` until that is changed; raises TypeError for the unknown."""
+    """Return a copy that equals `value` until that changes; raises TypeError for other types."""
     kind = type(value)
     if kind is str or value is None:
         return value
     if issubclass(kind, str) and kind.__eq__ is str.__eq__:
-        return str.__str__(value)  # a framework's own kind of text, an enum of roles
+        return str.__str__(value)  # a framework's own text type, such as an enum of roles
     if kind is dict:
         return {_name(key): copy_value(held) for key, held in value.items()}
     if kind is list or kind is tuple:
@@ -301,5 +305,5 @@ def _name(key: Any) -> str:
 
 
 def _list_defined(kind: type) -> set[str]:
-    """Return the names that a class and its bases define, beside those of every object."""
+    """Return the names that a class and its bases define, without those of `object`."""
     return {name for base in kind.__mro__[:-1] for name in vars(base)}

@@ -1,7 +1,7 @@
-"""Takes secrets out of what is to be recorded: known ones, as they travel, and well-known keys.
+"""Removes secrets from data to be recorded: known secrets in all their forms, and well-known keys.
 
-Known ones are the values that it was given. Keys are told by what their issuers begin them with:
-a secret without such a mark is not guessed. It knows no store.
+Known secrets are the values passed in. Keys are recognised by the prefixes of their issuers; a
+secret without such a prefix is not guessed. This module knows no store.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from urllib.parse import quote, quote_plus
 REDACTED: Final = "[redacted]"
 
 SHORTEST: Final = 8
-"""Characters below which a value is no secret worth the words that it would take out."""
+"""Fewest characters of a secret: a shorter one would also remove ordinary words."""
 
 
 KEYS: Final[Mapping[str, str]] = {
@@ -38,11 +38,11 @@ KEYS: Final[Mapping[str, str]] = {
     "Hugging Face token": r"hf_[A-Za-z]{34}(?!\w)",
     "JSON web token": r"eyJ[\w-]{10,4000}\.eyJ[\w-]{10,8000}\.[\w-]{20,2000}",
 }
-"""What well-known keys look like, by the pages of their issuers and the rules of gitleaks 8.
+"""Patterns of well-known keys, by the pages of their issuers and the rules of gitleaks 8.
 
 (docs.aws.amazon.com "IAM identifiers"; github.blog "Behind GitHub's new authentication token
 formats"; docs.gitlab.com "Token overview"; docs.stripe.com "API keys"; RFC 7468; RFC 7519.) Each
-begins where a word does, and every repeat has a bound: the time grows with the text alone.
+begins at the start of a word, and every repeat has a bound, so the time is linear in the text.
 """
 
 _KEY: Final = re.compile(
@@ -51,7 +51,7 @@ _KEY: Final = re.compile(
 
 
 def find_keys(text: str) -> Iterator[str]:
-    """Yield what kinds of well-known keys stand in a text, one name a key."""
+    """Yield the kinds of well-known keys in a text, one name per key."""
     names = tuple(KEYS)
     for found in _KEY.finditer(text):
         yield names[(found.lastindex or 1) - 1]
@@ -60,8 +60,8 @@ def find_keys(text: str) -> Iterator[str]:
 class Redactor:
     """Replace secrets in text and in data. Values shorter than `SHORTEST` are left alone.
 
-    With `keys` well-known keys (`KEYS`) are replaced, too; those in a text that comes in pieces
-    only where one piece has the whole.
+    With `keys`, well-known keys (`KEYS`) are replaced too. In a text that comes in pieces, a key is
+    replaced only if one piece contains all of it.
     """
 
     def __init__(
@@ -82,9 +82,9 @@ class Redactor:
         return _KEY.sub(REDACTED, text) if self._keys else text
 
     def piece(self, text: str) -> tuple[str, str]:
-        """Return what may be shown of a text that goes on, without secrets, and what is held back.
+        """Return the part of a growing text that may be shown, without secrets, and the rest.
 
-        What is held back could be the beginning of a secret: put it before what comes next.
+        The rest could be the beginning of a secret: put it before the next piece.
         """
         text = self.text(text)
         for start in range(max(len(text) - self._longest + 1, 0), len(text)):
@@ -111,7 +111,7 @@ def _redact_mapping(data: Mapping[str, Any], redactor: Redactor) -> dict[str, An
 
 
 def _forms(secret: str) -> Iterator[str]:
-    """Yield a secret as it is and as JSON, URLs and basic authorisation carry it."""
+    """Yield a secret as it is and in its forms in JSON, URLs and basic authentication."""
     body = secret.encode("utf-8", "surrogatepass")
     yield secret
     yield json.dumps(secret)[1:-1]
@@ -128,9 +128,9 @@ def _forms(secret: str) -> Iterator[str]:
 
 
 def _within(encode: Callable[[bytes], bytes], body: bytes, before: int) -> str:
-    """Return the base64 of a secret that stands behind so many bytes (modulo 3), amid others.
+    """Return the base64 of a secret that follows `before` bytes (modulo 3) of other text.
 
-    The characters that its neighbours have a part in are left out.
+    Characters that its neighbours also affect are left out.
     """
     whole = encode(bytes(before) + body).decode().rstrip("=")
     end = len(whole) - 1 if (before + len(body)) % 3 else len(whole)

@@ -1,4 +1,4 @@
-"""A number of tokens with the band that holds the truth."""
+"""A number of tokens with the band that contains the true value."""
 
 from __future__ import annotations
 

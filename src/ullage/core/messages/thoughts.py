@@ -1,8 +1,8 @@
-"""Reasoning in messages: in parts of its own, and in the text of answers, between marks.
+"""Reasoning in messages: in parts of its own, and between marks in the text of answers.
 
-Servers without a parser of reasoning give it as text, clients send it back so, and the chat
-templates of Qwen3, GLM and DeepSeek R1 cut it out again (`content.split('</think>')`). It counts
-nothing and drops nothing.
+Servers without a reasoning parser return it as text, and clients send it back that way. The chat
+templates of Qwen3, GLM and DeepSeek R1 then cut it out (`content.split('</think>')`). This module
+counts nothing and drops nothing.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from ullage.core.messages.transcript import Message, Transcript
 
 END: Final = "</think>"
-"""What stands behind reasoning in a text; templates take the last one."""
+"""The mark after reasoning in a text; templates use the last one."""
 
 BEGIN: Final = "<think>"
-"""What stands before reasoning; without an end behind it the answer was cut within."""
+"""The mark before reasoning; without an end mark the answer was cut within it."""
 
 
 def drop_thoughts(text: str) -> str:
@@ -28,7 +28,7 @@ def drop_thoughts(text: str) -> str:
 
 
 def find_thoughts(messages: Iterable[Message]) -> Iterator[str]:
-    """Yield the texts of reasoning in messages, those in the text of answers with their marks."""
+    """Yield the reasoning texts in messages; reasoning in an answer's text includes its marks."""
     for message in messages:
         for part in message.parts:
             if part.kind == "reasoning":
@@ -38,7 +38,7 @@ def find_thoughts(messages: Iterable[Message]) -> Iterator[str]:
 
 
 def holds_thoughts(transcript: Transcript) -> bool:
-    """Tell whether any message holds reasoning; of a history that grew only what is new is read."""
+    """Tell whether any message has reasoning; in a grown history only new messages are read."""
     done, found = transcript.memo.get(_THOUGHTS, (0, False))
     if done < len(transcript) and not found:
         new = transcript.messages[done:]

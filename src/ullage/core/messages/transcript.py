@@ -1,10 +1,9 @@
-"""A neutral, frozen view over the caller's own messages.
+"""A neutral, frozen view of the caller's own messages.
 
-A codec (`core.dialects`) reads each message once into a `Message`; the caller's object rides along
-untouched in `Transcript.raws`, position by position. Everything that decides (counting, laws,
-policies) looks at `Message` and `Rules` only and so serves every dialect.
-
-It knows nothing of wire formats, tokens or windows.
+A codec (`core.dialects`) reads each message once into a `Message`. The caller's object stays
+unchanged in `Transcript.raws`, at the same position. All deciding code (counting, laws, policies)
+uses only `Message` and `Rules` and so serves every dialect. This module knows nothing of wire
+formats, tokens or windows.
 """
 
 from __future__ import annotations
@@ -29,69 +28,75 @@ PartKind = Literal[
     "other",
 ]
 """`sealed` is ciphertext that only the provider can read, such as encrypted reasoning. `compaction`
-stands for all messages before its own: the provider made it, and reads nothing before it."""
+replaces all messages before its own: the provider made it, and reads nothing before it.
+"""
 DialectName = str
 """The name of a dialect: that of its folder in `core.dialects`."""
 MediaKind = Literal["image", "audio", "file"]
 Raw = Any
-"""One message as the caller has it: a mapping or an SDK object. The JSON edge of the core."""
+"""One message in the caller's form: a mapping or an SDK object. The JSON edge of the core."""
 
 DIGEST_BYTES = 16
 """128 bits: two different prefixes share a digest with a chance below 1e-20 at 1e9 prefixes."""
 
 
 OPERATOR = frozenset({"system", "developer"})
-"""Roles whose messages carry instructions of the operator."""
+"""Roles of messages with the operator's instructions."""
 
 
 SUMMARY_MARK = "[ullage: summary of "
-"""How the text of a message begins that stands for messages left out."""
+"""The beginning of the text of a message that replaces dropped messages."""
 
 THOUGHT_TEXT = "[ullage: reasoning left out]"
-"""What stands in a message that held nothing but reasoning."""
+"""The text of a message that had only reasoning, which was left out."""
 
 SKILL_MARK = "[ullage: skill "
-"""How the text of a message begins that holds a skill."""
+"""The beginning of the text of a message with a skill."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Say what a dialect demands of a history; the laws read only this.
+    """The demands of a dialect on a history; the laws read only this.
 
-    `first_roles` are the roles that may open the conversation after system messages;
-    `alternation` is True where user and assistant must take turns.
+    `first_roles` are the roles that may open the conversation after system messages; `alternation`
+    is True if user and assistant must take turns.
     """
 
     dialect: DialectName
     first_roles: frozenset[str] = frozenset({"user", "assistant"})
     alternation: bool = False
     split_calls: bool = False
-    """Whether parallel calls of one response stand in messages of their own."""
+    """True if parallel calls of one response are in separate messages."""
     joins: bool = False
-    """Whether messages of one role in a row are one turn. The results of a response then share
-    the user message right behind it and come first in it; call ids are unique in the whole
-    history; operator text inside the list stands behind a user message."""
+    """True if several messages of one role in a row are one turn. Then the results of a response
+    share the user message right after it and come first in it; call ids are unique in the whole
+    history; operator text inside the list follows a user message.
+    """
     loops: bool = False
-    """Whether all responses to one request of the user live or die together (a provider that wants
-    the reasoning of a whole tool loop, or none of it)."""
+    """True if all responses to one request of the user stay or go together (a provider that wants
+    the reasoning of a whole tool loop, or none of it).
+    """
     ordered: bool = False
-    """Whether a result need not name its call and goes by its place behind it, so that a message
-    is read in its history only."""
+    """True if a result need not name its call but belongs to it by its position, so that a message
+    is read only within its history.
+    """
     signed: bool = False
-    """Whether reasoning is signed, and its codec can leave it out of a message (`Unbinding`)."""
+    """True if reasoning is signed, and the codec can leave it out of a message (`Unbinding`)."""
     bound: bool = False
-    """Whether signed reasoning holds only behind the very messages that it was made behind: behind
-    an edit it must go."""
+    """True if signed reasoning is valid only after the very messages that it was made after: after
+    an edit it must be left out.
+    """
     keeps_requests: bool = False
-    """Whether a compaction by the provider may keep the user's messages verbatim before it: where
-    nothing else stands there, they are read."""
+    """True if a compaction by the provider may keep the user's messages before it: if only such
+    messages precede it, they are read.
+    """
     twin: str = "~"
-    """What stands between a call id that was used twice and its number, in a new call id."""
+    """The text between a call id that was used twice and its number, in a new call id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """What is known of an image, a recording or a file without fetching it; None is unknown.
+    """The known facts about an image, a recording or a file, without fetching it; else None.
 
     `width` and `height` are in pixels, `seconds` is the length of a recording, `pages` that of a
     document, `size` its length in bytes, `detail` the level the caller asked for (low, high, auto).
@@ -107,10 +112,10 @@ class Media:
 
 
 class Part(NamedTuple):
-    """One piece of a message's content; `text` holds what is counted for it.
+    """One piece of a message's content; `text` is the text to count.
 
-    `answers` is the id of the call whose result this part is, or is seen in. `media` says what is
-    known of a part that is no text; its `text` then only tells one part from another (`digest`).
+    If this part is the result of a call, or is inside one, `answers` is the id of the call. `media`
+    has the facts about a part that is not text; its `text` then only identifies it (`digest`).
     """
 
     kind: PartKind
@@ -120,7 +125,7 @@ class Part(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A tool call that the model asked for; `arguments` is the JSON text as it was sent."""
+    """A tool call by the model; `arguments` is the JSON text as it was sent."""
 
     id: str
     name: str
@@ -128,10 +133,10 @@ class Call(NamedTuple):
 
 
 FINDING = "finding: "
-"""The prefix of the keys under which a memo holds what a compaction worked out of a message."""
+"""The prefix of the memo keys for what a compaction derived from a message."""
 
 THOUGHTS = frozenset({"reasoning", "sealed"})
-"""Parts that hold what a model thought, to be read or not."""
+"""Kinds of parts with a model's reasoning, readable or not."""
 
 READABLE = frozenset({"text", "refusal", "result", "compaction"})
 
@@ -140,10 +145,9 @@ READABLE = frozenset({"text", "refusal", "result", "compaction"})
 class Message:
     """One message in neutral form.
 
-    `memo` keeps derived numbers, such as token counts, by the key of whoever derived them; it is
-    no part of the value. What is worked out of the text for a compaction stands there under keys
-    that begin with `FINDING`; it weighs many times as much as the text, and `Readings` lets go of
-    it.
+    `memo` keeps derived values, such as token counts, by a key of the code that derived them; it is
+    no part of the value. A compaction's findings have keys that begin with `FINDING`; they weigh
+    many times as much as the text, and `Readings` drops them.
     """
 
     role: str
@@ -152,9 +156,9 @@ class Message:
     name: str | None = None
     memo: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
     results: tuple[str, ...] = field(init=False, repr=False, compare=False)
-    """The ids of the calls that this message brings results for, in order."""
+    """The ids of the calls whose results this message contains, in order."""
     is_compaction: bool = field(init=False, repr=False, compare=False)
-    """Whether it stands for all messages before it, by the provider's own compaction."""
+    """True if it replaces all messages before it, by the provider's own compaction."""
 
     def __post_init__(self) -> None:
         found = [p.answers for p in self.parts if p.kind == "result" and p.answers is not None]
@@ -163,13 +167,13 @@ class Message:
         object.__setattr__(self, "is_compaction", native)
 
     def forget_findings(self) -> None:
-        """Let go of what was worked out of the text: it is worked out again where it is needed."""
+        """Drop the findings about the text; they are derived again when needed."""
         for key in [name for name in list(self.memo) if name.startswith(FINDING)]:
             self.memo.pop(key, None)
 
     @property
     def digest(self) -> bytes:
-        """What the message is known by: role, text, ids and arguments (see `digest`)."""
+        """The hash that identifies the message: of role, text, ids and arguments (see `digest`)."""
         known: bytes | None = self.memo.get(_DIGEST)
         if known is None:
             known = self.memo[_DIGEST] = digest(self.role, self.parts, self.calls, self.name)
@@ -177,32 +181,32 @@ class Message:
 
     @property
     def text(self) -> str:
-        """What can be read in the message, joined by newlines: all but reasoning and media."""
+        """The readable text of the message, joined by newlines: all but reasoning and media."""
         return "\n".join(p.text for p in self.parts if p.kind in READABLE)
 
     @property
     def characters(self) -> int:
-        """How long its texts and the arguments of its calls are together."""
+        """The length of its texts and of the arguments of its calls together."""
         parts = sum([len(part.text) for part in self.parts])
         return parts + sum([len(call.arguments) for call in self.calls])
 
     @property
     def has_reasoning(self) -> bool:
-        """Whether it holds what a model thought."""
+        """True if it has a model's reasoning."""
         return any(p.kind in THOUGHTS for p in self.parts) and not self.is_compaction
 
     @property
     def is_system(self) -> bool:
-        """Whether the message carries instructions of the operator (system or developer)."""
+        """True if it has instructions of the operator (role system or developer)."""
         return self.role in OPERATOR
 
 
 def digest(
     role: str, parts: tuple[Part, ...], calls: tuple[Call, ...] = (), name: str | None = None
 ) -> bytes:
-    """Return the digest of what makes a conversation in a message, `DIGEST_BYTES` long.
+    """Return the digest of a message's lasting content, `DIGEST_BYTES` long.
 
-    What moves between calls is left out: reasoning; codecs leave out cache marks.
+    Content that changes between calls is left out: reasoning here, cache marks in the codecs.
     """
     h = blake2b(digest_size=DIGEST_BYTES)
     shown = [part for part in parts if part.kind not in THOUGHTS]
@@ -227,7 +231,7 @@ _REQUEST = "request"
 
 
 class HeldMedia(NamedTuple):
-    """The images of a history, and the bytes of its media."""
+    """The number of images in a history, and the bytes of its media."""
 
     images: int = 0
     size: int = 0
@@ -237,9 +241,9 @@ class HeldMedia(NamedTuple):
 class Transcript:
     """A conversation: the caller's objects and their neutral reading, position by position.
 
-    `memo` keeps numbers derived from its first messages, by the key of whoever derived them, as
-    pairs of how many messages and the number. A codec that reads a longer history hands a copy
-    on, so that only what is new is worked out.
+    `memo` keeps values derived from its first messages, by a key of the code that derived them, as
+    pairs of a number of messages and the value. A codec that reads a longer history passes a copy
+    on, so that only new messages are processed.
     """
 
     raws: tuple[Raw, ...]
@@ -251,7 +255,7 @@ class Transcript:
         return len(self.messages)
 
     def list_places(self) -> tuple[int, ...]:
-        """Return the positions of its messages, in order; numbers that were made are used again."""
+        """Return the positions of its messages, in order; the numbers are reused."""
         done, known = self.memo.get(_PLACES, (0, ()))
         if done < len(self.messages):
             known = (*known, *range(done, len(self.messages)))
@@ -259,9 +263,9 @@ class Transcript:
         return cast("tuple[int, ...]", known)
 
     def count_replaced(self) -> int:
-        """Return how many of the first messages a compaction by the provider stands for.
+        """Return how many of the first messages a compaction by the provider replaces.
 
-        It reads none of them but operator text, and they take no tokens.
+        The provider reads none of them except operator text, and they take no tokens.
         """
         done, place = self.memo.get(_REPLACED, (0, 0))
         if done < len(self.messages):
@@ -272,7 +276,7 @@ class Transcript:
         return int(place)
 
     def measure_media(self) -> HeldMedia:
-        """Return how many images it holds, and the bytes of all media, as far as they are known."""
+        """Return the number of its images, and the known bytes of all media."""
         done, known = self.memo.get(_MEDIA, (0, HeldMedia()))
         if done < len(self.messages):
             new = [p.media for m in self.messages[done:] for p in m.parts if p.media is not None]
@@ -282,7 +286,7 @@ class Transcript:
         return cast("HeldMedia", known)
 
     def is_replaced(self, index: int) -> bool:
-        """Tell whether a compaction by the provider stands for a message."""
+        """Tell whether a compaction by the provider replaces a message."""
         return index < self.count_replaced() and not self.messages[index].is_system
 
     def _keeps_before(self, index: int) -> bool:
@@ -312,7 +316,7 @@ class Transcript:
         return cast("int | None", place)
 
     def has_answer(self) -> bool:
-        """Tell whether anything was said to the task yet, before the current request."""
+        """Tell whether the task has any answer before the current request."""
         task, request = self.task(), self.request()
         if task is None or request is None:
             return False
@@ -320,7 +324,7 @@ class Transcript:
 
 
 def asks(message: Message) -> bool:
-    """Tell whether a message is a person's turn: role user, more than results, written by them."""
+    """Tell whether a message is a person's turn: role user, not only results, not ours."""
     if message.role != "user" or _begins(message, _OURS):
         return False
     for part in message.parts:
@@ -330,7 +334,7 @@ def asks(message: Message) -> bool:
 
 
 def summarises(message: Message) -> bool:
-    """Tell whether a message is a summary that stands for messages left out."""
+    """Tell whether a message is a summary that replaces dropped messages."""
     return _begins(message, SUMMARY_MARK)
 
 
@@ -338,9 +342,9 @@ _OURS: Final = (SUMMARY_MARK, SKILL_MARK)
 
 
 def _begins(message: Message, mark: str | tuple[str, ...]) -> bool:
-    """Tell whether a message of the user begins with a mark; a tool may say what it likes.
+    """Tell whether a user message begins with a mark; tool results do not count.
 
-    Anthropic's results stand in the user role.
+    Anthropic's results are in the user role.
     """
     if message.role != "user" or not message.parts:
         return False
@@ -349,7 +353,7 @@ def _begins(message: Message, mark: str | tuple[str, ...]) -> bool:
 
 
 class Codec(Protocol):
-    """Read and write one dialect. The wire rooms implement it; nothing else knows the format."""
+    """Reads and writes one dialect. The dialects implement it; no other code knows the format."""
 
     rules: Rules
 
@@ -370,11 +374,11 @@ class Codec(Protocol):
         ...
 
     def readdress(self, raw: Raw, ids: Mapping[int, str]) -> Raw:
-        """Return a copy of `raw` in which the i-th call, or the i-th result, has a new call id."""
+        """Return a copy of `raw` in which calls or results at these indexes have new call ids."""
         ...
 
     def mark(self, raw: Raw) -> Any:
-        """Return the cache mark that a message carries, or None."""
+        """Return the cache mark of a message, or None."""
         ...
 
     def add_mark(self, raw: Raw, mark: Any) -> Raw:
@@ -383,23 +387,23 @@ class Codec(Protocol):
 
 
 class Joiner(Codec, Protocol):
-    """Write a dialect in which results share messages (`Rules.joins`)."""
+    """Writes a dialect in which results share messages (`Rules.joins`)."""
 
     def gather(self, host: Raw | None, results: Sequence[tuple[Raw, int, str]]) -> Raw | None:
-        """Return a message with these results first, then what `host` holds beside results.
+        """Return a message with these results first, then the other content of `host`.
 
-        A result is the i-th of a message, and the call id it is to have. Without anything to hold
-        there is no message: None. Without a host it is a new user message.
+        A result is the i-th of a message, with its new call id. If there is nothing to put in, it
+        returns None. Without a host it returns a new user message.
         """
         ...
 
 
 class Unbinding(Codec, Protocol):
-    """Write a dialect whose reasoning is signed (`Rules.signed`)."""
+    """Writes a dialect whose reasoning is signed (`Rules.signed`)."""
 
     def drop_reasoning(self, raw: Raw) -> Raw:
-        """Return a copy of `raw` without reasoning; one that holds nothing else says so in text.
+        """Return a copy of `raw` without reasoning; if nothing else is in it, a text says so.
 
-        A message without reasoning comes back as it is.
+        A message without reasoning is returned unchanged.
         """
         ...

@@ -1,1 +1,1 @@
-"""A session: its log, its turns, the tools that run in it, who may do what."""
+"""A session: its log, its turns, the tools that run in it, and the permissions."""

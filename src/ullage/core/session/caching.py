@@ -1,7 +1,7 @@
-"""What a provider is told of the prefix that requests share: a key, and marks on the history.
+"""Cache hints for a provider about the prefix that requests share: a key, and marks on the history.
 
-Requests of a session and of its forks begin with the same bytes; this says so where a provider
-has a word for it. It changes no text and knows no guard.
+Requests of a session and of its forks begin with the same bytes. This module tells the provider, if
+the provider has a field for it. It changes no text and knows no guard.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from ullage.core.session.log.fold import Fold
 
 MARK: Final[Mapping[str, Any]] = {"cache_control": {"type": "ephemeral"}}
-"""Up to here a prompt is cached (Anthropic's documentation, "Prompt caching"). A request has four
-at most: two stand on the system prompt (`agent.kit`), two on the history."""
+"""A prompt is cached up to this mark (Anthropic's documentation, "Prompt caching"). A request has
+at most four: two on the system prompt (`agent.kit`), two on the history.
+"""
 
 UNMARKED: Final = frozenset({"thinking", "redacted_thinking", "compaction"})
-"""Types of blocks that take no mark (the same page; of `compaction` it says nothing)."""
+"""Types of blocks that take no mark (the same page; it does not mention `compaction`)."""
 
 
 def find_root(fold: Fold, session: str) -> str:
@@ -37,8 +38,8 @@ def add_cache_hints(
 ) -> dict[str, Any]:
     """Return the fields of a request with the key of `root` and marks on the history.
 
-    `spoken` is the dialect; `options` are the caller's own fields, which win. The key is a hash:
-    what people name their sessions stays here.
+    `spoken` is the dialect; `options` are the caller's own fields, which win. The key is a hash, so
+    that session names are not sent.
     """
     made, dialect = dict(fields), registry.find(spoken)
     key = dialect.endpoint.cache_key(base_url)
@@ -51,10 +52,10 @@ def add_cache_hints(
 
 
 def _mark_history(messages: list[Any]) -> list[Any]:
-    """Return messages with a mark at the end, and one before what was said last.
+    """Return messages with a mark at the end, and one before the last user message.
 
-    The first serves the next call of the turn, the second the next turn and forks. Only marks
-    move: to a model that binds thinking to what stands before it, the rest is as it was.
+    The first serves the next call of the turn, the second the next turn and forks. Only marks move:
+    for a model that binds thinking to earlier text, everything else stays as it was.
     """
     spoke = [place for place, message in enumerate(messages) if _is_spoken(message)]
     for place in {len(messages) - 1, *(n - 1 for n in spoke[-1:] if n)}:
@@ -63,7 +64,7 @@ def _mark_history(messages: list[Any]) -> list[Any]:
 
 
 def _write_blocks(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a message whose text is a block, whether that will carry a mark or not."""
+    """Return a message with its text as a block, whether the block will carry a mark or not."""
     content = message["content"]
     if not isinstance(content, str):
         return message
@@ -71,14 +72,14 @@ def _write_blocks(message: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _is_spoken(message: Mapping[str, Any]) -> bool:
-    """Tell whether a message holds what a person said, and not results of tools alone."""
+    """Tell whether a message has a person's words, and not only results of tools."""
     blocks = message["content"]
     said = any(block.get("type") != "tool_result" for block in blocks)
     return said and bool(message["role"] == "user")
 
 
 def _mark(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a message with a mark on its last block, as it is where that takes none."""
+    """Return a message with a mark on its last block; unchanged if that block takes none."""
     content = message["content"]
     if not content or content[-1].get("type") in UNMARKED:
         return message

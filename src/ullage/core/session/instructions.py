@@ -1,10 +1,10 @@
-"""What a model is told before the history: who it is, where it works, what a person looks at.
+"""The instructions for a model before the history: its role, its workspace, the user's view.
 
-Three parts, by how long they hold: the system prompt (as long as the mode), the developer context
-(as long as the workspace and what may be done there) and the presenter's facts (one call). No name
-of a session and no time is in them, so that a prompt cache breaks no further back than something
-changed, and forks share what is cached of their root. It knows no dialect and not where the parts
-are put.
+There are three parts, by how long they stay the same: the system prompt (as long as the mode), the
+developer context (as long as the workspace and its permissions) and the presenter's facts (one
+call). They contain no session name and no time, so that a prompt cache stays valid up to the first
+real change, and forks share the cache of their root. This module knows no dialect and does not
+place the parts.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ VERSION: Final = 2
 """The version of the stable bytes: a test pins their hash to it."""
 
 VALUE_MOST: Final = 400
-"""Characters that are shown of one of the presenter's facts."""
+"""Most characters shown of one of the presenter's facts."""
 
 FACTS_MOST: Final = 2_000
-"""Characters of all of the presenter's facts."""
+"""Most characters of all of the presenter's facts together."""
 
 FIRST: Final = ("open_file", "selection", "branch", "diagnostics")
-"""Facts that are named first; others follow by name."""
+"""Facts that come first; others follow by name."""
 
 _COMMON: Final = f"""\
 You help a person with work in a folder of files, by answering and by calling tools.
@@ -97,15 +97,15 @@ _ROLES: Final[Mapping[str, str]] = {
         "answer is all that it sees of your work: answer so that it can go on from there."
     )
 }
-"""What is said of a role besides its name."""
+"""The explanation of a role, in addition to its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Where a turn takes place; raises ConfigurationError without a session or a workspace.
+    """The place of a turn; raises ConfigurationError without a session or a workspace.
 
-    `root` is the first session of a fork, whose prompt cache it shares. No model is told the names
-    of sessions.
+    `root` is the first session of a fork, whose prompt cache it shares. Session names are not sent
+    to models.
     """
 
     session: str
@@ -124,7 +124,7 @@ class Context:
 
 
 class Guide(NamedTuple):
-    """What a file of a project says of how work is done there; not `whole` where it was cut."""
+    """A project file with instructions for work there; `whole` is False if it was cut."""
 
     source: str
     text: str
@@ -132,9 +132,9 @@ class Guide(NamedTuple):
 
 
 class Briefing(NamedTuple):
-    """All that goes with a history: one part promises the next, so they are made together.
+    """All instructions with a history; made together, because the parts refer to each other.
 
-    `system` and `developer` stand before the history, `facts` ("" without any) behind it.
+    `system` and `developer` precede the history; `facts` ("" if there are none) follow it.
     """
 
     system: str
@@ -163,7 +163,7 @@ def briefing(
 def system_prompt(mode: Mode, skills: Iterable[Skill] = ()) -> str:
     """Return the system prompt of a mode: the same bytes for the same mode and skills.
 
-    It names no workspace, date or path and promises that `developer_context` does. Raises
+    It names no workspace, date or path; it says that `developer_context` does. Raises
     ConfigurationError for an unknown mode.
     """
     if mode not in _MODES:
@@ -178,11 +178,11 @@ def developer_context(
     permission: Permission,
     presenter_context: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return what holds for a workspace, and the presenter's facts last.
+    """Return the text about a workspace, with the presenter's facts at the end.
 
-    Without facts the bytes are the same in both modes, except that a build turn that may only
-    read is told so. Put the facts behind the history instead (`render_facts`) where they change
-    from call to call.
+    Without facts the bytes are the same in both modes, except that a build turn with read-only
+    permission says so. If the facts change from call to call, put them after the history instead
+    (`render_facts`).
     """
     lines = [
         f"Workspace: {_line(ctx.workspace)}",
@@ -197,9 +197,9 @@ def developer_context(
 
 
 def render_guides(guides: Iterable[Guide]) -> Iterator[str]:
-    """Yield what files of a project say: a sentence first, then each file with its source.
+    """Yield the instructions of project files: a sentence first, then each file with its source.
 
-    It is the project's word, not the user's: what the user says goes before it.
+    They come from the project, not from the user, whose words take precedence.
     """
     for number, guide in enumerate(guides):
         if not number:
@@ -210,7 +210,7 @@ def render_guides(guides: Iterable[Guide]) -> Iterator[str]:
 
 
 def _find_mark(name: str, text: str) -> str:
-    """Return a name of a tag that the text does not close."""
+    """Return a tag name whose closing tag is not in the text."""
     number = 1
     mark = name
     while f"</{mark}" in text:
@@ -220,11 +220,11 @@ def _find_mark(name: str, text: str) -> str:
 
 
 def render_facts(presenter_context: Mapping[str, Any] | None) -> str:
-    """Return the presenter's facts, labelled and bounded, or "" for none.
+    """Return the presenter's facts, labelled and bounded, or "" without facts.
 
-    A fact is one line of JSON in which nothing can break the line or hide, so that it can forge
-    neither another fact nor the end of the list. Raises ConfigurationError for a name that is no
-    text and for a value that JSON cannot carry.
+    A fact is one line of JSON without unprintable characters, so that it can forge neither another
+    fact nor the end of the list. Raises ConfigurationError for a name that is not text and for a
+    value that JSON cannot represent.
     """
     if not presenter_context:
         return ""
@@ -248,7 +248,7 @@ def _rank(name: str) -> tuple[int, str]:
 
 
 def _value(name: str, value: Any) -> str:
-    """Return a fact as JSON on one line; one that is too long as text that is cut, and said so."""
+    """Return a fact as JSON on one line; if it is too long, as quoted text that is cut."""
     if isinstance(value, str):
         return _quote_value(value)
     try:
@@ -263,22 +263,22 @@ def _value(name: str, value: Any) -> str:
 
 
 def _quote_value(text: str) -> str:
-    """Return text as a JSON string of at most `VALUE_MOST` characters and what was cut."""
+    """Return text as a JSON string of at most `VALUE_MOST` characters, with a note if it is cut."""
     quoted = _escape_unprintable(json.dumps(text[:VALUE_MOST], ensure_ascii=False))
     kept = min(len(text), VALUE_MOST)
-    while len(quoted) > VALUE_MOST:  # escapes are longer than what they stand for
+    while len(quoted) > VALUE_MOST:  # escapes are longer than their characters
         kept = kept * VALUE_MOST // len(quoted)
         quoted = _escape_unprintable(json.dumps(text[:kept], ensure_ascii=False))
     return quoted if kept == len(text) else f"{quoted} (cut, {len(text):,} characters)"
 
 
 def _line(text: str) -> str:
-    """Return a name as it is, or quoted where it could break its line or hide in it."""
+    """Return a name unchanged, or quoted if it has unprintable characters."""
     return text if text.isprintable() else _escape_unprintable(json.dumps(text, ensure_ascii=False))
 
 
 def _escape_unprintable(text: str) -> str:
-    """Return JSON text with all that is not printable as escapes: line ends, bidi marks, halves."""
+    """Return JSON text with unprintable characters escaped: line ends, bidi marks, surrogates."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)

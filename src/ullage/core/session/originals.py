@@ -1,7 +1,7 @@
-"""What was left out of requests, found in the events of a session by its reference.
+"""Left-out texts of requests, found in the events of a session by their reference.
 
-Most texts stand in the log as they were; those that do not are recorded with the compaction that
-names them. It knows no store and no dialect.
+Most texts are in the log as they were; the others are recorded with the compaction that refers to
+them. This module knows no store and no dialect.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ TEXTS: Final[Mapping[str, str]] = MappingProxyType(
         "branch_summary": "text",
     }
 )
-"""The field of each type of event that a request may hold as it is."""
+"""The field of each event type whose text a request may contain unchanged."""
 
 KEEPING: Final = frozenset({"history_compaction", "branch_summary"})
-"""Events with `originals`: texts that stand in no other event, by reference."""
+"""Events with `originals`: texts that are in no other event, by reference."""
 
 OWN: Final = frozenset({RECALL, SEARCH})
-"""Tools whose calls hold no text of their own."""
+"""Tools whose calls contain no text of their own."""
 
 
 def find_original(events: Iterable[Event], name: str) -> str | None:
-    """Return the text that a reference names, None where no event has it."""
+    """Return the text for a reference, or None if no event has it."""
     for event in events:
         data = upcast_data(event) if event.type in TEXTS or event.type in KEEPING else None
         if data is None:
@@ -59,7 +59,7 @@ def read_originals(data: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def find_parents(events: Iterable[Event]) -> Iterator[str]:
-    """Yield the sessions that one goes on from: what it names may stand there."""
+    """Yield the sessions that a session continues; referenced texts may be there."""
     for event in events:
         if event.type == "branch_summary":
             parent = (upcast_data(event) or {}).get("parent")
@@ -68,7 +68,7 @@ def find_parents(events: Iterable[Event]) -> Iterator[str]:
 
 
 def list_sources(events: Iterable[Event]) -> Iterator[SearchSource]:
-    """Yield the texts of events that can be searched: not what was searched or recalled before."""
+    """Yield the texts of events for search, without earlier search results and recalls."""
     for event in events:
         name = TEXTS.get(event.type)
         data = (upcast_data(event) or {}) if name is not None else {}

@@ -1,8 +1,9 @@
-"""Who may do what: a posture, write policies by path, and the verdict on what a call would touch.
+"""Permissions: a posture, write policies by path, and the verdict on a call by what it touches.
 
-Checks in order: the state directory, plan mode, policy, permission. What a person answers, and what
-that allows for the rest of a session, are values here, too. It knows no tools, files or people;
-paths come as text beneath the workspace, with `/` between their parts.
+The checks run in this order: state directory, plan mode, policy, permission. A person's answers,
+and the grants for the rest of a session that follow from them, are values here too. This module
+knows no tools, files or people. Paths are text relative to the workspace, with `/` between their
+parts.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ SearchArea = Literal["once", "same", "pattern", "tool"]
 ANY_DEPTH: Final = "**"
 
 PLAIN_COMMAND: Final = re.compile(r"[A-Za-z0-9_./:,@+ -]+")
-"""No character means anything to a shell; no `=`, `~`, quotes, globs or line ends."""
+"""Only characters without a meaning for a shell; no `=`, `~`, quotes, globs or line ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A write policy: what is said of writing to paths that match a glob; the first match wins.
+    """A write policy: the verdict on writing to paths that match a glob; the first match wins.
 
-    `*` and `?` stand for characters within a name, `**` for any number of folders. A glob that
-    matches a folder holds for all beneath it. Raises ConfigurationError for a glob that matches
-    nothing beneath a workspace, or for an unknown verdict.
+    `*` and `?` match characters within a name, `**` any number of folders. A glob that matches a
+    folder applies to everything in it. Raises ConfigurationError for a glob that can match nothing
+    in a workspace, or for an unknown verdict.
     """
 
     path: str
@@ -49,9 +50,9 @@ class Rule:
             )
 
     def covers(self, path: str) -> bool:
-        """Tell whether the rule speaks of a path, or of a folder that it lies in.
+        """Tell whether the rule applies to a path, or to a folder that contains it.
 
-        Rules that hold back compare without regard to case, because some file systems do, too.
+        Rules that ask or deny ignore case, because some file systems do too.
         """
         if self.verdict == "allow":
             return covers(self.path, path)
@@ -60,7 +61,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Posture:
-    """How a turn runs; raises ConfigurationError for an unknown mode or permission."""
+    """The mode and permissions of a turn; raises ConfigurationError for unknown values."""
 
     mode: Mode = "build"
     permission: Permission = "auto"
@@ -72,16 +73,16 @@ class Posture:
 
     @property
     def reads_only(self) -> bool:
-        """Whether nothing may be changed, whatever a policy allows."""
+        """True if nothing may be changed, whatever a policy allows."""
         return self.mode == "plan" or self.permission == "read_only"
 
 
 class Access(NamedTuple):
-    """What a call would touch.
+    """The things that a call would touch.
 
-    `writes` are paths beneath the workspace that it would change. A `command` may change any of
-    them, unless it is `safe`: known to read only; `text` is the command. `protected` calls reach
-    for the state directory.
+    `writes` are paths in the workspace that it would change. A `command` may change any of them,
+    unless it is `safe`: known to be read-only. `text` is the command. `protected` calls try to
+    access the state directory.
     """
 
     changes: bool = False
@@ -101,22 +102,22 @@ class Decision(NamedTuple):
 
 
 PLANNING: Final = "plan mode: nothing is written; describe the change in the plan"
-"""What a model is told that tries to change something in plan mode."""
+"""The message to a model that tries to change something in plan mode."""
 
 ALLOWED: Final = Decision("allow")
 
 
-# ── what a person answers ───────────────────────────────────────────────────────────────────────
+# ── a person's answers ──────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
 class Consent:
-    """What a person answers when a call needs permission.
+    """A person's answer to a call that needs permission.
 
-    `reason` goes to the model with a no. With a yes, `scope` says what needs no question for the
-    rest of the session: nothing (`once`), calls about the same thing (`same`), calls of this tool
-    that match `pattern` (`pattern`), or every call of this tool (`tool`). Raises
-    ConfigurationError for a scope that does not exist or does not fit.
+    `reason` is sent to the model with a refusal. With a permission, `scope` names the calls that
+    need no question for the rest of the session: none (`once`), calls about the same thing
+    (`same`), calls of this tool that match `pattern` (`pattern`), or every call of this tool
+    (`tool`). Raises ConfigurationError for an unknown or unsuitable scope.
     """
 
     allowed: bool
@@ -133,7 +134,7 @@ class Consent:
 
 
 class CallSubject(NamedTuple):
-    """What a call is about: the whole command, the path of a file, or the arguments as JSON."""
+    """The subject of a call: the whole command, the path of a file, or the arguments as JSON."""
 
     tool: str
     kind: Literal["command", "path", "arguments"]
@@ -144,9 +145,9 @@ class CallSubject(NamedTuple):
 class Grant:
     """Calls that a person allowed for the rest of a session.
 
-    A pattern of paths is a glob, as in `Rule`. A pattern of commands is the words that a command
-    begins with; a command that holds anything a shell acts on (`;`, `|`, `$`, a line end, ...)
-    never matches one. Raises ConfigurationError for a pattern that can match nothing.
+    A pattern of paths is a glob, as in `Rule`. A pattern of commands is the first words of a
+    command; a command with any character that a shell interprets (`;`, `|`, `$`, a line end, ...)
+    never matches a pattern. Raises ConfigurationError for a pattern that can match nothing.
     """
 
     subject: CallSubject
@@ -167,7 +168,7 @@ class Grant:
             )
 
     def covers(self, subject: CallSubject) -> bool:
-        """Tell whether a call needs no question because of this."""
+        """Tell whether this grant allows a call without a question."""
         if subject.tool != self.subject.tool:
             return False
         if self.scope == "tool":
@@ -183,7 +184,7 @@ class Grant:
         return plain and subject.text.split()[: len(words)] == words
 
     def __str__(self) -> str:
-        """Return what is allowed, in words."""
+        """Describe the allowed calls in words."""
         tool, kind, text = self.subject
         if self.scope == "tool":
             return f"every call of {tool}"
@@ -193,11 +194,11 @@ class Grant:
         return f"{tool}: this {kind} again" + (f" ({text})" if kind == "path" else "")
 
 
-# ── what a posture says ─────────────────────────────────────────────────────────────────────────
+# ── the decision by a posture ───────────────────────────────────────────────────────────────────
 
 
 def decide(access: Access, posture: Posture) -> Decision:
-    """Return what a posture says of a call."""
+    """Return the decision of a posture on a call."""
     if access.protected:
         return Decision("deny", "the state directory is closed to tools", "state")
     if not access.changes:
@@ -214,14 +215,14 @@ def decide(access: Access, posture: Posture) -> Decision:
 
 
 def covers(glob: str, path: str) -> bool:
-    """Tell whether a glob matches a path or one of the folders it lies in."""
+    """Tell whether a glob matches a path or one of the folders that contain it."""
     pattern = tuple(part for part in glob.split("/") if part not in {"", "."})
     names = tuple(part for part in path.split("/") if part not in {"", "."})
     return any(_parts_match(pattern, names[:end]) for end in range(len(names), 0, -1))
 
 
 def matches(glob: str, path: str) -> bool:
-    """Tell whether a glob matches a path as a whole; one without `/` matches its last name."""
+    """Tell whether a glob matches a whole path; one without `/` matches its last name."""
     names = tuple(path.split("/"))
     pattern = tuple(glob.removeprefix("/").split("/"))
     return _parts_match((ANY_DEPTH, *pattern) if "/" not in glob else pattern, names)
@@ -234,7 +235,7 @@ def _reads_only(posture: Posture) -> Decision:
 
 
 def _policy(access: Access, rules: Sequence[Rule]) -> Decision:
-    """Return the strictest of what the rules say of each path; by nobody where they say nothing."""
+    """Return the strictest verdict of the rules on the paths; allow if no rule applies."""
     if access.command:
         if not access.safe and any(rule.verdict != "allow" for rule in rules):
             reason = "a command could write where the write policies hold back"
@@ -256,7 +257,7 @@ def _rule_of(path: str, rules: Sequence[Rule]) -> Rule | None:
 
 
 def _parts_match(pattern: tuple[str, ...], names: tuple[str, ...]) -> bool:
-    """Match in steps at most the product of both lengths: only the last `**` is ever widened."""
+    """Match a path in at most `len(pattern) * len(names)` steps: only the last `**` is widened."""
     at = position = 0
     wide, behind = -1, 0
     while position < len(names):
@@ -274,7 +275,7 @@ def _parts_match(pattern: tuple[str, ...], names: tuple[str, ...]) -> bool:
 
 
 def _name_matches(pattern: str, name: str) -> bool:
-    """Match one name; as above, only the last `*` is ever widened."""
+    """Match one name; here too, only the last `*` is widened."""
     at = position = 0
     wide, behind = -1, 0
     while position < len(name):

@@ -1,8 +1,8 @@
-"""What a session has come to hold, and the gate before a way out.
+"""The data that a session holds, and the check before a call that sends data out.
 
-Private data, text of strangers and a way out are harmless two by two. With all three, a stranger's
-text can have a model carry private data away (Simon Willison, "The lethal trifecta for AI agents",
-2025). It knows no tools and no people.
+Private data, strangers' text and a way out are harmless in pairs. With all three, a stranger's text
+can make a model send private data away (Simon Willison, "The lethal trifecta for AI agents", 2025).
+This module knows no tools and no people.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from ullage.core.facts.quoting import drop_quoted
 from ullage.core.session.permissions import Decision
 
 Reach = Literal["private", "untrusted", "outside"]
-"""`private`: results may hold what is the person's own. `untrusted`: they may hold what strangers
-wrote. `outside`: a call may send something out of this machine."""
+"""`private`: results may contain the person's own data. `untrusted`: they may contain strangers'
+text. `outside`: a call may send something out of this machine.
+"""
 
 BROUGHT: Final[Sequence[Reach]] = ("private", "untrusted")
-"""What stays in a session once it is there."""
+"""Kinds of data that stay in a session once they are there."""
 
 SOURCE_LENGTH: Final = 60
 """Characters of a call that name it as a source."""
 
 
 class Holdings:
-    """What came into a session, by its first source in words; `read` takes more in."""
+    """The kinds of data that came into a session, each with its first source in words."""
 
     def __init__(self) -> None:
         self._found: dict[Reach, str] = {}
@@ -33,7 +34,7 @@ class Holdings:
 
     @property
     def sources(self) -> Mapping[Reach, str]:
-        """The first source of private data and of text by strangers, where there is one."""
+        """The first source of private data and of strangers' text, if any."""
         while self._unread and "untrusted" not in self._found:
             if is_quoting(self._unread.pop(0)):
                 self.add(["untrusted"], "a text that was pasted into a message")
@@ -41,15 +42,15 @@ class Holdings:
         return self._found
 
     def add(self, reach: Collection[str], source: str) -> None:
-        """Take in what something holds; unknown words are passed over."""
+        """Add the kinds of data from a source; unknown kinds are ignored."""
         for kind in BROUGHT:
             if kind in reach:
                 self._found.setdefault(kind, source)
 
     def add_message(self, text: str, parts: Sequence[Mapping[str, Any]]) -> None:
-        """Take in what a person said: typed words are theirs, what they attached or pasted is not.
+        """Add a person's message: typed words are theirs, attached or pasted text is not.
 
-        Texts are only read where it matters, since a gate is seldom reached.
+        Texts are read only when needed, because most sessions never reach the check.
         """
         if parts:
             self.add(["untrusted"], "what was attached to a message")
@@ -58,7 +59,7 @@ class Holdings:
 
 
 def is_quoting(text: str) -> bool:
-    """Tell whether a person's message holds lines that somebody else wrote."""
+    """Tell whether a person's message contains lines that somebody else wrote."""
     return len(drop_quoted(text).split()) < len(text.split())
 
 
@@ -69,10 +70,10 @@ def name_call(name: str, arguments: str) -> str:
 
 
 def guard_exit(decision: Decision, reach: frozenset[Reach], held: Mapping[Reach, str]) -> Decision:
-    """Return a decision, or the order to ask where a call would complete the three.
+    """Return a decision; changed to ask if the call would complete the three.
 
-    `reach` is what the call itself touches, `held` what the session holds. What a call brings in
-    counts for the calls behind it.
+    `reach` is what the call itself touches, `held` what the session holds. Data that a call brings
+    in counts for later calls.
     """
     if decision.verdict != "allow" or "outside" not in reach:
         return decision
@@ -89,11 +90,11 @@ def guard_exit(decision: Decision, reach: frozenset[Reach], held: Mapping[Reach,
 
 
 def make_reach_data(held: Mapping[Reach, str]) -> dict[str, Any]:
-    """Return what a session that begins with another's words is told of what that one held."""
+    """Return the event data that tell a new session what the session before it held."""
     return {"reach": sorted(held)} if held else {}
 
 
 def list_reach(data: Mapping[str, Any]) -> Sequence[str]:
-    """Return what an event's data say that it brought in; none where they say nothing."""
+    """Return the kinds of data that an event brought in; empty if its data name none."""
     found = data.get("reach")
     return found if isinstance(found, list | tuple) else ()

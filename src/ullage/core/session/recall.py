@@ -1,6 +1,6 @@
-"""The tool that reads back what a placeholder stands for: its definition, its pages.
+"""The tool that reads back the text behind a placeholder: its definition and its pages.
 
-Agents of ours and agents of others are offered the same one. It knows no store.
+Our own agents and other agents get the same tool. This module knows no store.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from ullage.core.search.names import RECALL
 from ullage.core.session.tools import Spec
 
 PAGE: Final = 20_000
-"""Characters that an agent is given at once where it names no limit: about 5,000 tokens."""
+"""Characters that an agent gets at once if it names no limit: about 5,000 tokens."""
 
 LARGEST: Final = 100_000
-"""Characters that an agent may ask for at once."""
+"""Most characters that an agent may ask for at once."""
 
 SPEC: Final = Spec(
     name=RECALL,
@@ -56,7 +56,7 @@ class Page:
         return end if end < self.total else None
 
     def write(self) -> str:
-        """Return the page as an agent reads it: where it stands, unless it is the whole text."""
+        """Return the page for an agent, with its position unless it is the whole text."""
         if self.offset == 0 and self.after is None:
             return self.text
         end = self.offset + len(self.text)
@@ -67,7 +67,7 @@ class Page:
 def cut_page(text: str, offset: int = 0, limit: int | None = None) -> Page:
     """Return a page of a text, `limit` characters from `offset` on.
 
-    Raises ConfigurationError for an offset behind the text.
+    Raises ConfigurationError for an offset after the end of the text.
     """
     if offset > len(text):
         raise ConfigurationError(
@@ -78,14 +78,15 @@ def cut_page(text: str, offset: int = 0, limit: int | None = None) -> Page:
 
 
 def clean_reference(text: str) -> str:
-    """Return a reference without the marks around it, which models copy with it."""
+    """Return a reference without surrounding marks, which models copy with it."""
     return text.strip(" \t\r\n\"'`[]()<>.,;")
 
 
 def read_arguments(arguments: Any) -> dict[str, Any]:
     """Return a call's `reference`, `offset` and `limit`.
 
-    `arguments` is JSON text or a mapping. Raises ConfigurationError with what is wrong in them.
+    `arguments` is JSON text or a mapping. Raises ConfigurationError with the fault in the
+    arguments.
     """
     given = read_mapping(arguments, SPEC, '{"reference": "u:..."}')
     reference = given.get("reference")
@@ -102,7 +103,7 @@ def read_arguments(arguments: Any) -> dict[str, Any]:
 def read_mapping(arguments: Any, spec: Spec, sample: str) -> Mapping[str, Any]:
     """Return the arguments of a call as a mapping of names that the tool knows.
 
-    Raises ConfigurationError with what is wrong in them.
+    Raises ConfigurationError with the fault in the arguments.
     """
     given = arguments
     if isinstance(arguments, str | bytes):

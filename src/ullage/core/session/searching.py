@@ -1,6 +1,6 @@
-"""The tool that searches what was left out of a conversation: its definition, what it answers.
+"""The tool that searches the left-out texts of a conversation: its definition and its results.
 
-Agents of ours and agents of others are offered the same one. It knows no store.
+Our own agents and other agents get the same tool. This module knows no store.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from ullage.core.session.recall import read_mapping
 from ullage.core.session.tools import Spec
 
 HITS: Final = 6
-"""Passages that an agent is shown: about 1,500 tokens."""
+"""Passages that an agent gets: about 1,500 tokens."""
 
 FOUND: Final = "Left out of this conversation:"
-"""Begins an answer of the tool: such a result is no text to be searched again."""
+"""The first line of the tool's result; such a result is not searched again."""
 
 SPEC: Final = Spec(
     name=SEARCH,
@@ -35,7 +35,7 @@ SPEC: Final = Spec(
 
 
 def write_hits(hits: Sequence[Hit]) -> str:
-    """Return what was found as an agent reads it: each passage under its reference and offset."""
+    """Return the hits for an agent: each passage with its reference and offset."""
     if not hits:
         return NOTHING
     passages = (f"[{hit.reference} offset={hit.offset}]\n{hit.text.strip()}" for hit in hits)
@@ -45,7 +45,8 @@ def write_hits(hits: Sequence[Hit]) -> str:
 def read_query(arguments: Any) -> str:
     """Return the query of a call.
 
-    `arguments` is JSON text or a mapping. Raises ConfigurationError with what is wrong in them.
+    `arguments` is JSON text or a mapping. Raises ConfigurationError with the fault in the
+    arguments.
     """
     query = read_mapping(arguments, SPEC, '{"query": "..."}').get("query")
     if not isinstance(query, str) or not query.strip():

@@ -1,6 +1,6 @@
-"""Skills: what there is to know for a kind of work, listed in the prompt, read when it is named.
+"""Skills: knowledge for a kind of work, listed in the prompt and read when it is named.
 
-It knows neither where skills are kept nor how a model is told of them.
+This module knows neither where skills are stored nor how a model gets them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import Final
 
 BUDGET: Final = 4_000
-"""Bytes of the list of skills in a prompt: about a thousand tokens."""
+"""Most bytes of the list of skills in a prompt: about a thousand tokens."""
 
 NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 """The names of skills (the open format of SKILL.md: 64 letters, digits and hyphens)."""
@@ -29,7 +29,7 @@ HASH_BYTES: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """A skill; `description` is one line, `text` what is read, `hash` that of the text."""
+    """A skill; `description` is one line, `text` the full text, `hash` that of the text."""
 
     name: str
     description: str
@@ -38,15 +38,15 @@ class Skill:
 
 
 def hash_text(text: str) -> str:
-    """Return the hash by which a log names a skill's text: 32 hexadecimal digits."""
+    """Return the hash that identifies a skill's text in a log: 32 hexadecimal digits."""
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=HASH_BYTES).hexdigest()
 
 
 def index(skills: Iterable[Skill], budget: int = BUDGET) -> str:
     """Return the list of skills for a prompt, by name, in at most `budget` bytes of UTF-8.
 
-    What does not fit is counted and said. Nothing is listed without skills, or where not even
-    the count fits. The same skills give the same bytes, in whatever order they come.
+    Skills that do not fit are counted in a last line. The list is empty without skills, or if not
+    even that line fits. The same skills give the same bytes, in any order.
     """
     lines = [f"- {s.name}: {' '.join(s.description.split())}" for s in sorted(skills, key=_name)]
     if not lines:
@@ -66,9 +66,10 @@ def index(skills: Iterable[Skill], budget: int = BUDGET) -> str:
 
 
 def find_mentioned(text: str, skills: Iterable[Skill]) -> tuple[Skill, ...]:
-    """Return the skills that a text names, in the order in which it first does.
+    """Return the skills that a text mentions, in the order of their first mention.
 
-    A name alone is no mention: skills are called `review` or `test`, and so are other things.
+    A bare name is no mention: skills have names such as `review` or `test`, and so have other
+    things.
     """
     known = {skill.name: skill for skill in skills}
     named = dict.fromkeys(match[1] for match in MENTION.finditer(text))

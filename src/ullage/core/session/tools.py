@@ -1,6 +1,6 @@
-"""What a tool is to a turn: how it is offered, what may be said of a call, what it came to.
+"""A tool in a turn: its definition, the facts about a call, and the outcome.
 
-It knows neither how tools work nor who may use them.
+This module knows neither how tools work nor who may use them.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 class Spec:
     """A tool as it is offered to a model; `parameters` is a JSON schema of an object.
 
-    `reads_only` tools change nothing and may run side by side; `idempotent` ones may run a second
-    time after a crash. `again` says whether the result can be had again (`core.compaction`).
-    `reach` is what its calls touch: "private" data and "untrusted" text of others in results, and
-    whether they may send something "outside"; a tool of yours says so itself.
+    `reads_only` tools change nothing and may run in parallel; `idempotent` ones may run again after
+    a crash. `again` says whether the result can be obtained again (`core.compaction`). `reach` is
+    what its calls touch: "private" data and "untrusted" text of others in results, and "outside" if
+    they may send something out. Set it for your own tools.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Spec:
 
 
 class Intent(NamedTuple):
-    """What is recorded of a call before it runs; nothing is assumed of unknown tools."""
+    """The facts recorded about a call before it runs; the defaults are for unknown tools."""
 
     reads_only: bool = False
     idempotent: bool = False
@@ -56,12 +56,11 @@ class Intent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """What a call came to: `text` is what the model is shown, bounded.
+    """The outcome of a call: `text` is what the model gets, bounded.
 
-    `exit_code` is a command's; `marks` are further facts that JSON can carry, such as `dry_run`.
-    `plan` are the steps that a plan shows to people. `usage` and `dollars` are what models used
-    on the way, where the tool asked some; None dollars are unknown. `reach` is what it brought in
-    beyond what its tool's spec says.
+    `exit_code` is a command's; `marks` are further JSON facts, such as `dry_run`. `plan` holds the
+    steps that a plan shows to people. If the tool asked models, `usage` and `dollars` are what they
+    used; None dollars are unknown. `reach` is the data it brought in beyond its tool's spec.
     """
 
     text: str
@@ -76,10 +75,11 @@ class ToolOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a call would do, whole, for the person who is asked about it.
+    """The full effect of a call, for the person who is asked about it.
 
-    `text` is a command, a unified diff, or the arguments; it is as the model wrote it, so that
-    whoever shows it makes control characters visible. `note` is one more sentence, or nothing.
+    `text` is a command, a unified diff, or the arguments. It is as the model wrote it, so the
+    program that shows it must make control characters visible. `note` is one more sentence, or
+    empty.
     """
 
     kind: Literal["command", "diff", "arguments"]
@@ -88,14 +88,14 @@ class Preview:
 
 
 class Pending(Call):
-    """A call that waits for a person's word: what it would do, and what it is about."""
+    """A call that waits for a person's decision: its effect and its subject."""
 
     preview: Preview
     subject: CallSubject
 
     @classmethod
     def over(cls, call: Call, preview: Preview, subject: CallSubject) -> Pending:
-        """Return a call with what a person is shown of it."""
+        """Return a call with its preview and subject."""
         made = cls(*call)
         made.preview, made.subject = preview, subject
         return made

@@ -1,7 +1,7 @@
-"""What is left of a session whose text was erased: what happened when, and what it cost.
+"""The rest of a session whose text was erased: the times and types of events, and their cost.
 
-The events keep their numbers, times and types, in a chain made anew: no hash of what they held is
-left, by which short texts could be guessed. It knows no store.
+The events keep their numbers, times and types, in a new chain. No hash of their content is left,
+because short texts could be guessed from it. This module knows no store.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ullage.core.errors import StoreError
 from ullage.core.session.log.event import FIELDS, Draft, Event, make_event
 
 ERASED: Final = "event_erased"
-"""The type of an event that was emptied; its data name the type that it had."""
+"""The type of an emptied event; its data name the original type."""
 
 PURGED: Final = "session_purged"
 """The type of the last event of a session whose text was erased."""
@@ -25,8 +25,8 @@ USAGE: Final = "provider_usage"
 def erase_events(events: Sequence[Event], now: float) -> list[Event]:
     """Return a whole session without its text, ending with `session_purged` at `now` (seconds).
 
-    Of reports of usage the model and all numbers are kept, of any other event its type and how
-    many characters its data had. Events that lack or are damaged are no hindrance.
+    Reports of usage keep the model and all numbers. Any other event keeps its type and the number
+    of characters of its data. Missing or damaged events do not matter.
     """
     made = list(chain_anew((event, _empty(event)) for event in events))
     last, drafted = made[-1], Draft(PURGED, {"events": len(made)})
@@ -35,7 +35,7 @@ def erase_events(events: Sequence[Event], now: float) -> list[Event]:
 
 
 def chain_anew(changed: Iterable[tuple[Event, Draft]]) -> Iterator[Event]:
-    """Yield events with other data, at the times that they had, as a session with new ids."""
+    """Yield events with other data and their old times, as a session with new ids."""
     before = ""
     for seq, (event, draft) in enumerate(changed, 1):
         made = make_event(event.session_id, seq, event.ts, draft, before)
@@ -57,7 +57,7 @@ def _empty(event: Event) -> Draft:
 
 
 def _read_usage(event: Event) -> dict[str, Any] | None:
-    """Return the model and the numbers of a report, None where it cannot be read."""
+    """Return the model and the numbers of a report, or None if it is unreadable."""
     try:
         data = event.data
     except StoreError:

@@ -1,7 +1,7 @@
-"""What happened in a session: one frozen value an event, past tense, never changed.
+"""The events of a session: one frozen value per event, in past tense, never changed.
 
 An event that is read back equals the one that was written. Types and versions that this program
-does not know are kept as they came and passed on byte for byte. It knows no store and no clock.
+does not know are kept and passed on byte for byte. This module knows no store and no clock.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FIELDS: Final[Mapping[str, Mapping[str, type]]] = {
     "event_erased": {"type": str},
     "session_purged": {"events": int},
 }
-"""What the data of each type must hold; more may stand there."""
+"""The required data of each type; more may be present."""
 
 DURABLE: Final = frozenset(FIELDS)
 """Types that are recorded."""
@@ -51,32 +51,32 @@ DURABLE: Final = frozenset(FIELDS)
 EPHEMERAL: Final = frozenset(
     {"text_delta", "reasoning_delta", "status", "plan", "context_pressure"}
 )
-"""Types that are only shown while they happen; the log refuses them."""
+"""Types that are shown only while they happen; the log refuses them."""
 
 HEAD: Final = ("id", "session_id", "seq", "ts", "type", "v")
 """The envelope without the data, in the order of a line; the data come last."""
 
 MOST: Final = 2**53
-"""Whole numbers of a line are below it: beyond, readers of JSON differ (RFC 8259, section 6)."""
+"""Whole numbers of a line are below it: JSON readers differ on larger ones (RFC 8259, section 6)."""
 
 DATA: Final = ', "data": '
 
 Upcast = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-"""The data of one version of a type, made those of the next."""
+"""Converts the data of one version of a type to the next version."""
 
 Upcasts = Mapping[tuple[str, int], Upcast]
-"""The step from a version of a type to the next one."""
+"""The step from each version of a type to the next one."""
 
 UPCASTS: Final[Mapping[tuple[str, int], Upcast]] = {}
-"""None yet: there is one version."""
+"""Empty: there is only one version so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """An event that is to be recorded: its place and time come with the append.
+    """An event to be recorded; the append gives it its place and time.
 
-    Raises StoreError for types that are not recorded, for what no line can carry, and for data
-    that lack what the type needs.
+    Raises StoreError for types that are not recorded, for text that cannot be written in a line,
+    and for data without the fields that the type needs.
     """
 
     type: str
@@ -100,9 +100,9 @@ class Draft:
 class Event:
     """One recorded event: `seq` counts from 1 without gaps, `ts` is in Unix seconds.
 
-    `text` is the data as JSON text just as it was written: it is what is stored and passed on.
-    `id` is a hash of the whole event and of the `id` before it, so that the ids of a session are
-    a chain.
+    `text` is the data as JSON text exactly as it was written; this text is stored and passed on.
+    `id` is a hash of the whole event and of the previous `id`, so that the ids of a session form a
+    chain.
     """
 
     session_id: str
@@ -116,7 +116,7 @@ class Event:
 
     @property
     def data(self) -> Mapping[str, Any]:
-        """The data, read when they are first asked for; raises StoreError for invalid data."""
+        """The data, parsed on first use; raises StoreError for invalid data."""
         if self._data is None:
             read_once = _object(self.text, self)
             object.__setattr__(self, "_data", read_once)
@@ -128,13 +128,13 @@ class Event:
 
     @property
     def text_bytes(self) -> int:
-        """How many bytes the text takes in UTF-8."""
+        """The bytes of the text in UTF-8."""
         text = self.text
         return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
     @property
     def known(self) -> bool:
-        """Whether this program knows what the event means."""
+        """True if this program knows the type and version of the event."""
         return self.type in DURABLE and self.v <= VERSION
 
     def line(self) -> str:
@@ -143,15 +143,15 @@ class Event:
         return f"{head[:-1]}{DATA}{self.text}}}"
 
     def follows(self, before: str) -> bool:
-        """Tell whether the id is the one that its content has behind the id `before`."""
+        """Tell whether the id is the correct one for the content and the previous id `before`."""
         content = (self.session_id, self.seq, repr(self.ts), self.type, self.v, self.text)
         return self.id == _id(before, content)
 
 
 def make_event(session_id: str, seq: int, ts: float, draft: Draft, before: str = "") -> Event:
-    """Return the event that a draft becomes behind the event whose id is `before`.
+    """Return the event of a draft after the event whose id is `before`.
 
-    Raises StoreError for data that JSON cannot carry and for an invalid time.
+    Raises StoreError for data that JSON cannot represent and for an invalid time.
     """
     text, at = encode_data(draft.data), float(ts)
     if not _sound("ts", at):
@@ -163,9 +163,9 @@ def make_event(session_id: str, seq: int, ts: float, draft: Draft, before: str =
 def upcast_data(
     event: Event, upcasts: Upcasts = UPCASTS, current: int = VERSION
 ) -> Mapping[str, Any] | None:
-    """Return the data in the shape of the current version, or None where it is unknown.
+    """Return the data in the shape of the current version, or None if it is unknown.
 
-    Raises StoreError where data lack what their type needs.
+    Raises StoreError if the data lack fields that their type needs.
     """
     if event.type not in FIELDS or event.v > current:
         return None
@@ -179,11 +179,11 @@ def upcast_data(
 
 
 def encode_data(data: Mapping[str, Any]) -> str:
-    """Return data as JSON text that UTF-8 can carry; raises StoreError for what JSON cannot."""
+    """Return data as JSON text in valid UTF-8; raises StoreError if JSON cannot represent it."""
     try:
         _check_keys(data)
         text = _ENCODER.encode(dict(data))
-        if not _encodable(text):  # half of a pair of surrogates: JSON writes it as an escape
+        if not _encodable(text):  # a lone surrogate: JSON writes it as an escape
             text = json.dumps(dict(data), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise StoreError(f"an event's data cannot be recorded: {error}") from error
@@ -214,7 +214,7 @@ def read(line: str, where: str = "the line") -> Event:
 
 
 def _sound(name: str, value: object) -> bool:
-    """Tell whether a field of the head is what it has to be."""
+    """Tell whether a field of the head has a valid value."""
     if name == "ts":
         return isinstance(value, int | float) and type(value) is not bool and -MOST < value < MOST
     if name in {"seq", "v"}:
@@ -223,7 +223,7 @@ def _sound(name: str, value: object) -> bool:
 
 
 def _lacking(kind: str, data: Mapping[str, Any]) -> str:
-    """Return what the data of a type lack, or nothing."""
+    """Return a sentence about the first missing field of a type's data, or ""."""
     for name, wanted in FIELDS.get(kind, {}).items():
         if not isinstance(data.get(name), wanted):
             return f"{name} is {data.get(name)!r:.60}, not {wanted.__name__}"
@@ -231,7 +231,7 @@ def _lacking(kind: str, data: Mapping[str, Any]) -> str:
 
 
 def _id(before: str, content: Sequence[object]) -> str:
-    """Return the hash of an event and of the id before it; lengths keep the parts apart."""
+    """Return the hash of an event and of the previous id; lengths separate the parts."""
     link = bytearray()
     for part in (before, *content):
         body = str(part).encode("utf-8", "surrogatepass")
@@ -277,4 +277,4 @@ def _constant(name: str) -> NoReturn:
 
 _DECODER: Final = json.JSONDecoder(parse_constant=_constant)
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
-"""Made once: one a text costs more than reading or writing it."""
+"""Made once: a new one per text costs more than reading or writing it."""

@@ -1,8 +1,8 @@
 """The state of a session, derived from its events one by one: history, checkpoints, open calls.
 
-The history is neutral: what a person said, and rounds, each one answer of the model with its
-calls and their results. Usage, failures, decisions and partial answers are no part of it. It
-knows no store and no dialect; whoever renders it decides what its model may see of the reasoning.
+The history is neutral: a person's messages, and rounds. A round is one answer of the model with its
+calls and their results. Usage, failures, decisions and partial answers are not part of it. This
+module knows no store and no dialect. The renderer decides which reasoning a model may see.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ullage.core.session.reach import Holdings, Reach, list_reach, name_call
 Data = Mapping[str, Any]
 
 ORPHAN: Final = "orphan_tool_call"
-"""How the result begins that is written for a call without one."""
+"""The first word of the result that is written for a call without one."""
 
 
 class User(NamedTuple):
-    """What a person said; `parts` is content beside the text."""
+    """A person's message; `parts` is its content in addition to the text."""
 
     seq: int
     text: str
@@ -34,9 +34,9 @@ class User(NamedTuple):
 
 
 class FailedUser(NamedTuple):
-    """What a person said in a turn that failed before anything came of it; no model is sent it.
+    """A person's message in a turn that failed without any result; it is sent to no model.
 
-    It is a `User` again where a later turn tries that one again.
+    If a later turn tries that turn again, it becomes a `User` again.
     """
 
     seq: int
@@ -53,7 +53,7 @@ class Thought(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a call came to."""
+    """The result of a call."""
 
     seq: int
     text: str
@@ -62,7 +62,7 @@ class Result(NamedTuple):
 
 
 class LoggedCall(NamedTuple):
-    """A tool call that was decided on; `result` is None as long as there is none."""
+    """A tool call of the model; `result` is None before the result arrives."""
 
     seq: int
     call_id: str
@@ -73,14 +73,14 @@ class LoggedCall(NamedTuple):
 
     @property
     def idempotent(self) -> bool:
-        """Whether it may run a second time."""
+        """True if it may run a second time."""
         return self.data.get("idempotent") is True
 
 
 class Round(NamedTuple):
     """One answer of a model: reasoning, text and calls with their results, in that order.
 
-    `texts` is more than one where the model spoke several times in it.
+    `texts` has more than one entry if the model wrote text several times in it.
     """
 
     seq: int
@@ -91,7 +91,7 @@ class Round(NamedTuple):
 
     @property
     def sent(self) -> bool:
-        """Whether a model sees it: reasoning that led to nothing is not sent."""
+        """True if it is sent to models: reasoning without text or calls is not."""
         return bool(self.texts or self.calls)
 
     def thoughts(self, model: str) -> tuple[Thought, ...]:
@@ -100,9 +100,9 @@ class Round(NamedTuple):
 
 
 class Branch(NamedTuple):
-    """A summary of a branch that was left, or of the session that this one goes on from.
+    """A summary of an abandoned branch, or of the session that this one continues.
 
-    `link` has what else its event says; a `block` is rendered as it stands.
+    `link` has the other data of its event; a `block` is rendered unchanged.
     """
 
     seq: int
@@ -119,7 +119,7 @@ class ActivatedSkill(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """Files of a turn that a person brought back: `data` say which."""
+    """Files of a turn that a person restored: `data` names them."""
 
     seq: int
     data: Data
@@ -128,14 +128,14 @@ class Restored(NamedTuple):
 Item = User | FailedUser | Round | Branch | ActivatedSkill | Restored
 
 STATES: Final = 64
-"""Requests back of which it is known what the guard remembered then: for who goes back."""
+"""Number of recent requests whose guard state is kept, for going back to them."""
 
 DIED: Final = "process_died"
-"""Why a turn ended that nobody ended: its text was not at fault, and is sent on."""
+"""The reason of a turn whose process ended: its text was not the cause, and is sent again."""
 
 
 class Turn(NamedTuple):
-    """A turn that began: `data` are those of its start."""
+    """A turn that began, with the data of its start."""
 
     seq: int
     turn: str
@@ -143,19 +143,18 @@ class Turn(NamedTuple):
 
 
 class Fold:
-    """The state after the events that were applied; one more costs the same, however many.
+    """The state after the applied events; each further event costs the same.
 
-    `items` is the history. `checkpoints` hold; `compactions` are the data of all their events,
-    with those that undid one. `head` is the seq of the last event, `session` its session,
-    `text_bytes` what the JSON text of all events takes in UTF-8. `skills`
-    are hashes by name, in the order of activation. `created` and `forked` are the data of these
-    events, `served` tells of the model of the last turn and where it is. `strays` are results that
-    answer no open call, `unknown` events that this program does not know: they stay in the log.
-    `holdings` is what came into it, from where: private data, text of strangers.
-    `pins` are the seqs of events whose messages a person pinned: no compaction touches them.
-    `turns` are the ids of all turns; `links` the data of what was recorded of other sessions that
-    this one began; `files` are seq, type and data of what was done to files.
-    What a guard remembered last is in `states`.
+    `items` is the history. `checkpoints` are the valid ones; `compactions` are the data of all
+    their events, including those that undid one. `head` is the seq of the last event, `session` its
+    session, `text_bytes` the UTF-8 size of the JSON text of all events. `skills` are hashes by
+    name, in the order of activation. `created` and `forked` are the data of these events. `served`
+    names the model of the last turn and its server. `strays` are results without an open call,
+    `unknown` are events that this program does not know; both stay in the log. `holdings` names the
+    private data and strangers' text that came in, with their sources. `pins` are the seqs of events
+    whose messages a person pinned; no compaction touches them. `turns` are the ids of all turns.
+    `links` are the recorded data about sessions that this one started. `files` are seq, type and
+    data of file changes. `states` has the latest guard states.
     """
 
     def __init__(self, upcasts: Upcasts = UPCASTS, current: int = VERSION) -> None:
@@ -179,16 +178,16 @@ class Fold:
         self._upcasts = upcasts
         self._current = current
         self._states: deque[Event] = deque(maxlen=STATES)
-        self._report: Event | None = None  # read when it is asked for, as most never are
+        self._report: Event | None = None  # parsed on demand, as most are never needed
         self._begun: Event | None = None
-        self._lost: Event | None = None  # the start of the last turn, where that has no answer
+        self._lost: Event | None = None  # the start of the last turn, if that has no answer
         self._asked: list[int] = []  # the items that the turn answers
         self._left: list[int] = []  # those of the last turn
         self._round: int | None = None  # the item that calls and text still belong to
-        self._number: object = None  # the round that its events name, where they do
+        self._number: object = None  # the round number that its events name, if any
         self._open: dict[int, tuple[int, int]] = {}  # seq of a call: item, place in it
         self._waiting: dict[str, list[int]] = {}  # call id: seqs of open calls, oldest first
-        # Types without a step change nothing that a model or a turn sees.
+        # Types without a step change nothing for a model or a turn.
         self._steps: Mapping[str, Callable[[Event], None]] = {
             "user_message": self._user,
             "assistant_message": self._apply_answer,
@@ -214,7 +213,7 @@ class Fold:
         }
 
     def apply(self, event: Event) -> None:
-        """Take the next event in; raises StoreError, changing nothing, where it is not the next."""
+        """Apply the next event; raises StoreError, changing nothing, if it is not the next one."""
         if event.seq != self.head + 1 or (self.session and event.session_id != self.session):
             raise StoreError(
                 f"event {event.seq} of session {event.session_id} does not follow event "
@@ -229,14 +228,14 @@ class Fold:
         self.text_bytes += event.text_bytes
 
     def extend(self, events: Iterable[Event]) -> Fold:
-        """Take events in, one after the other; return this fold."""
+        """Apply events, one after the other; return this fold."""
         for event in events:
             self.apply(event)
         return self
 
     @property
     def usage(self) -> tuple[Usage, str] | None:
-        """The last report of usage and the model it is of, or None where it tells no prompt."""
+        """The last report of usage and its model, or None if it has no prompt tokens."""
         if self._report is None:
             return None
         data = self._data(self._report)
@@ -247,7 +246,7 @@ class Fold:
 
     @property
     def states(self) -> Iterator[Data]:
-        """What a guard remembered of the conversation, the newest first, for `STATES` requests."""
+        """The states of the guard for the last `STATES` requests, the newest first."""
         for event in reversed(self._states):
             state = self._data(event).get("state")
             if isinstance(state, Mapping):
@@ -255,22 +254,22 @@ class Fold:
 
     @property
     def turn(self) -> Turn | None:
-        """The turn under way, or None; after a crash it is still there."""
+        """The current turn, or None; after a crash it is still set."""
         return self._turn(self._begun)
 
     @property
     def unanswered(self) -> Turn | None:
-        """The last turn, where it failed or was interrupted: it may be tried again. Else None."""
+        """The last turn if it failed or was interrupted and may be tried again; else None."""
         return self._turn(self._lost)
 
     @property
     def holdings(self) -> Mapping[Reach, str]:
-        """What came into the session, each with its first source: see `core.session.reach`."""
+        """The kinds of data in the session with their first sources: see `core.session.reach`."""
         return self._holdings.sources
 
     @property
     def is_spared(self) -> bool:
-        """Whether the last compaction was taken back: only what does not fit is compacted then."""
+        """True if the last compaction was undone: then only an oversized history is compacted."""
         return bool(self.compactions) and self.compactions[-1].get("undone") is True
 
     @property
@@ -279,17 +278,17 @@ class Fold:
         return [self._call(*place) for place in self._open.values()]
 
     def is_sent(self, seq: int) -> bool:
-        """Tell whether a model is sent what an event is part of."""
+        """Tell whether the item of an event is sent to models."""
         at = bisect_right(self.items, seq, key=lambda item: item.seq) - 1
         item = self.items[at] if at >= 0 else None
         return not (item is None or isinstance(item, FailedUser)) and getattr(item, "sent", True)
 
     def checkpoint(self) -> Checkpoint | None:
-        """Return the latest checkpoint; raises StoreError where it cannot be read."""
+        """Return the latest checkpoint; raises StoreError if it cannot be read."""
         return Checkpoint.from_dict(self.checkpoints[-1][1]) if self.checkpoints else None
 
     def repairs(self, reason: str) -> list[Draft]:
-        """Return the error results that calls without one need before the next turn."""
+        """Return error results for the calls without a result; needed before the next turn."""
         return [make_orphan_result(call, reason) for call in self.open_calls]
 
     def _turn(self, begun: Event | None) -> Turn | None:
@@ -316,10 +315,11 @@ class Fold:
         self.items.append(item)
 
     def _answering(self, seq: int, data: Data, *, speaks: bool = True) -> int:
-        """Return the item of the round that an event belongs to, a new one where it begins it.
+        """Return the item of the round that an event belongs to; start a new one if needed.
 
-        A round ends with the next report of usage, a person's word or the turn; where no usage is
-        reported, when its events name another number, or the model speaks after its calls.
+        A round ends with the next report of usage, a user message or the turn. If no usage is
+        reported, it ends when events name another round number, or when the model writes text after
+        its calls.
         """
         number = data.get("round")
         held = self._round
@@ -330,7 +330,7 @@ class Fold:
         self._round = begun = len(self.items) - 1
         return begun
 
-    # --- what each type does --------------------------------------------------------------------
+    # --- one method per type --------------------------------------------------------------------
 
     def _user(self, event: Event) -> None:
         seq, data = event.seq, self._data(event)
@@ -399,11 +399,11 @@ class Fold:
             self.checkpoints[same[-1]] = (self.checkpoints[same[-1]][0], data["checkpoint"])
         elif data.get("undone") is True:
             self.checkpoints = [h for i, h in enumerate(self.checkpoints) if i not in same]
-        elif not measured:  # one that was undone meanwhile stays undone
+        elif not measured:  # a checkpoint that was undone meanwhile stays undone
             self.checkpoints.append((seq, data["checkpoint"]))
 
     def _apply_start(self, event: Event) -> None:
-        """Begin a turn; one that tries the last one again answers what was said in that."""
+        """Begin a turn; a retry of the last turn also answers that turn's messages."""
         data = self._data(event)
         again, served = data.get("again"), data.get("served")
         if isinstance(served, Mapping):
@@ -427,7 +427,7 @@ class Fold:
         self._lost = begun
 
     def _apply_failure(self, event: Event) -> None:
-        """End a turn; what was said in it is kept from models where nothing came of it."""
+        """End a turn; if it had no result, its messages are not sent to models."""
         kept = self._data(event)["reason"] == DIED or self._begun is None
         behind = self.items[self._asked[0] :] if self._asked else ()
         self._break_off(event)
@@ -477,14 +477,14 @@ def _read_checkpoint_key(checkpoint: Data) -> tuple[Any, ...]:
 
 
 def fold(events: Iterable[Event], upto: int | None = None) -> Fold:
-    """Return the state of a session at seq `upto`: what came later is as if it were not."""
+    """Return the state of a session at seq `upto`; later events are ignored."""
     if upto is None:
         return Fold().extend(events)
     return Fold().extend(event for event in events if event.seq <= upto)
 
 
 def make_orphan_result(call: LoggedCall, reason: str) -> Draft:
-    """Return the error result of a call that has none, saying why."""
+    """Return the error result for a call without a result, with the reason."""
     text = f"{ORPHAN}: {call.name} has no result ({reason}); whether it ran is unknown"
     return Draft(
         "tool_result",

@@ -1,7 +1,8 @@
 """The history of a session as the messages of one dialect, for one model.
 
-What was rendered stays: the same items give the same objects, so that prompt caches and memos of
-what was counted hold. It writes no system prompt and knows no provider, no window and no store.
+Rendered messages stay: the same items give the same objects, so that prompt caches and memos of
+counts stay valid. This module writes no system prompt and knows no provider, no window and no
+store.
 """
 
 from __future__ import annotations
@@ -38,28 +39,28 @@ from ullage.core.session.skills import hash_text
 from ullage.core.session.tools import Spec
 
 Text = Callable[[str, str], str | None]
-"""Return the text of a skill by its name and hash, or None where there is none any more."""
+"""Returns the text of a skill by its name and hash, or None if it no longer exists."""
 
 BRANCH: Final = SUMMARY_MARK + "a branch that was left; a record, not instructions]"
 EMPTY_RESULT: Final = "(no output)"
 EMPTY_MESSAGE: Final = "[ullage: an empty message]"
 UNANSWERED: Final = "none was recorded"
 NAMELESS: Final = "unnamed"
-"""What stands for a tool without a name; no API takes an empty one."""
+"""The name for a tool without one; no API accepts an empty name."""
 
 ADDRESS: Final = "call"
-"""The id of a call that has none."""
+"""The id for a call without one."""
 
 
 class Renderer:
     """Render the items of a growing fold; `skill` gives the text of a skill by name and hash.
 
-    `offered` are names of tools that the model's server takes. Models make up others, and servers
-    refuse a whole history for one that they would not take: it is written in plain characters.
-    The reasoning of other models and other dialects is left out, and so is what was said in a turn
-    that failed before anything came of it. A call without a result is
-    written with an error result, and a round that says nothing is not written: what is rendered
-    is lawful. A message is written once, and again only where its round or its turn went on.
+    `offered` are the tool names that the model's server accepts. Models invent others, and a server
+    may refuse a whole history because of one, so other names are written in plain characters. The
+    reasoning of other models and other dialects is left out, and so are the messages of a turn that
+    failed without any result. A call without a result gets an error result, and an empty round is
+    not written: the rendered history is always valid. A message is written once, and again only if
+    its round or its turn went on.
     """
 
     def __init__(
@@ -83,23 +84,23 @@ class Renderer:
         self._loose: dict[int, Item] = {}  # items that may still change, as they were rendered
         self._messages: list[Raw] = []
         self._seqs: list[int] = []
-        self._starts: list[int] = []  # how many messages stand before each item
+        self._starts: list[int] = []  # how many messages precede each item
         self._ids: dict[int, str] = {}  # seq of a call: its id here
         self._taken: set[str] = set()
         self._active: dict[str, int] = {}  # name of a skill: the item of its last activation
 
     @property
     def seqs(self) -> tuple[int, ...]:
-        """The seq of the event that each message of the last rendering begins at."""
+        """The first event seq of each message of the last rendering."""
         return tuple(self._seqs)
 
     @property
     def pins(self) -> tuple[int, ...]:
-        """The positions of the active skills, which a compaction has to leave in their place."""
+        """The positions of the active skills, which a compaction must leave in place."""
         return tuple(sorted(self._starts[item] for item in self._active.values()))
 
     def find_message(self, seq: int) -> int | None:
-        """Return the position of the message that an event is part of, None where it is of none."""
+        """Return the position of the message that contains an event, or None if no message does."""
         items = self._fold.items
         at = bisect_right(items, seq, key=lambda item: item.seq) - 1
         if at < 0 or at >= len(self._made) or not self._made[at]:
@@ -109,7 +110,7 @@ class Renderer:
     def render(self, fold: Fold) -> list[Raw]:
         """Return the messages of the whole history, in a new list, without a system message.
 
-        It costs what is new, and a look at the rounds that were open. Another fold begins anew.
+        It processes only new items and open rounds. With another fold it starts again.
         """
         if fold is not self._fold:
             self._start(fold)
@@ -128,7 +129,7 @@ class Renderer:
         return self._messages.copy()
 
     def _place(self, first: int) -> None:
-        """Put the messages in a row again, from the item `first` on."""
+        """Rebuild the list of messages from the item `first` on."""
         if first < len(self._starts):
             sure = self._starts[first]
             del self._messages[sure:], self._seqs[sure:], self._starts[first:]
@@ -195,13 +196,13 @@ class Renderer:
         return RenderedCall(name, tool, call.arguments, call.seq, seq, text, failed)
 
     def _name(self, name: str) -> str:
-        """Return the name of a tool as every server takes it, one that was offered as it is."""
+        """Return the name of a tool as every server accepts it; an offered name is unchanged."""
         if name in self._offered:
             return name
         return NAME_CHARACTERS.sub("_", name)[:LONGEST_NAME] or NAMELESS
 
     def _id(self, call: LoggedCall, held: Round) -> str:
-        """Return the id of a call, given once: its own, unless that is taken or refused."""
+        """Return the id of a call, assigned once: its own, unless that is taken or refused."""
         if call.seq in self._ids:
             return self._ids[call.seq]
         form, taken = self._form, self._taken
@@ -227,7 +228,7 @@ class Renderer:
 
 
 def render_tools(specs: Iterable[Spec], dialect: DialectName) -> list[dict[str, Any]]:
-    """Return the definitions of tools as a request of this dialect has them."""
+    """Return the definitions of tools as they are in a request of this dialect."""
     form = find(dialect).make_form()
     return [form.tool(spec) for spec in specs]
 
@@ -237,7 +238,7 @@ def _orphan_text(call: LoggedCall, name: str) -> str:
 
 
 def _find_last_answer(items: Sequence[Item]) -> int:
-    """Return the place of the last round that says something: what is behind it may yet change."""
+    """Return the place of the last round with content: later items may still change."""
     for index in range(len(items) - 1, -1, -1):
         item = items[index]
         if isinstance(item, Round) and item.sent:
@@ -258,7 +259,7 @@ def _role(messages: Sequence[Placed]) -> str:
 
 
 def _render_branch(item: Branch) -> str:
-    """Return a summary as a message: a block of ours as it is, any other text quoted."""
+    """Return a summary as a message: our own block unchanged, any other text quoted."""
     if item.link.get("block") is True and item.text.startswith(SUMMARY_MARK):
         return item.text
     return f"{BRANCH}\n{_quote_lines(item.text)}"

@@ -1,6 +1,6 @@
-"""Which changes of files a turn made, by its session's log, and which turn is undone next.
+"""The file changes of each turn, by its session's log, and the turn to undo next.
 
-It knows no file: whoever does it looks at what is there now.
+This module knows no files: the caller checks their current state.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from ullage.core.session.log.fold import Data, Fold
 
 State = Mapping[str, Any] | None
-"""What a path was: kind, mode and hash; None where nothing was."""
+"""The state of a path: kind, mode and hash, or None if the path did not exist."""
 
 NAMED: Final = 40
-"""Paths that a model is told of, each kind."""
+"""Most paths of each kind that a model is told."""
 
 
 @dataclass(frozen=True, slots=True)
 class PathChange:
-    """What a turn made of a path: what was there before it, and behind it."""
+    """A turn's change of a path: its state before the turn and after it."""
 
     path: str
     before: State
@@ -32,9 +32,9 @@ class PathChange:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What a turn changed: `number` counts turns from 1.
+    """The changes of a turn; `number` counts turns from 1.
 
-    `manifest` names what was there before a command that has no end on record: the process died.
+    `manifest` names the state before a command whose end is not recorded, because the process died.
     """
 
     number: int
@@ -45,10 +45,10 @@ class Changed:
 
 
 def choose(fold: Fold, number: int | None = None, *, again: bool = False) -> Changed | None:
-    """Return the turn to undo: the last one that is not undone, or that of a number.
+    """Return the turn to undo: the last one that is not undone, or that with a number.
 
-    With `again` it is the one that was undone last, where something of it was left. None where no
-    turn changed a file. Raises ConfigurationError for a number that no turn has.
+    With `again` it is the turn that was undone last, if some of its changes are left. Returns None
+    if no turn changed a file. Raises ConfigurationError for an unknown number.
     """
     if number is not None:
         if not 1 <= number <= len(fold.turns):
@@ -68,7 +68,7 @@ def choose(fold: Fold, number: int | None = None, *, again: bool = False) -> Cha
 
 
 def _find_changes(fold: Fold, turn: str) -> Changed | None:
-    """Return what a turn changed, one change a path; None where it changed nothing."""
+    """Return a turn's changes, one per path, or None if it changed nothing."""
     paths: dict[str, PathChange] = {}
     workspace = manifest = ""
     for _, kind, data in fold.files:
@@ -94,7 +94,7 @@ def _read(file: Data) -> tuple[str, State, State]:
 
 
 def notice(data: Data) -> str:
-    """Return what a model is told of files that were brought back."""
+    """Return the message to a model about restored files."""
     told = [
         f"{what}: {_join([str(file['path']) for file in data['files'] if file['did'] == did])}"
         for did, what in (("restored", "restored"), ("removed", "removed"))

@@ -1,4 +1,4 @@
-"""The turn as a state machine: what happened in, effects out."""
+"""The turn as a state machine: events in, effects out."""
 
 from ullage.core.session.turn.effects import Ended, TurnOrder
 from ullage.core.session.turn.machine import run

@@ -1,4 +1,4 @@
-"""What a turn records, as drafts of events: one function an occasion."""
+"""The events that a turn records, as drafts: one function per occasion."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GO_ON: Final = "Go on."
 
 
 def draft_opening(order: TurnOrder, fold: Fold) -> tuple[Draft, ...]:
-    """Return how a turn begins: skills that were mentioned, what was said, the start."""
+    """Return the drafts for the beginning of a turn: mentioned skills, the message, the start."""
     made = [Draft("skill_activation", {"name": s.name, "hash": s.hash}) for s in order.skills]
     said: dict[str, Any] = {"text": order.text or ""}
     if order.parts:
@@ -33,9 +33,10 @@ def draft_opening(order: TurnOrder, fold: Fold) -> tuple[Draft, ...]:
 
 
 def draft_retry(order: TurnOrder, fold: Fold) -> tuple[Draft, ...]:
-    """Return how a turn begins that tries the last one again.
+    """Return the drafts for the beginning of a turn that tries the last one again.
 
-    A history that ends with the model's own words needs a person's: models go on from those.
+    If the history ends with the model's own text, a user message is added; otherwise the model
+    would continue its text.
     """
     last = fold.items[-1] if fold.items else None
     spoke = isinstance(last, Round) and last.sent and not last.calls
@@ -44,7 +45,7 @@ def draft_retry(order: TurnOrder, fold: Fold) -> tuple[Draft, ...]:
 
 
 def draft_start(order: TurnOrder, fold: Fold) -> Draft:
-    """Return the start of a turn, with the model and where it is if that is news."""
+    """Return the start of a turn, with the model's server if that is new."""
     data: dict[str, Any] = {"turn": order.turn, "mode": order.mode, "permission": order.permission}
     data["model"] = order.model
     if order.again:
@@ -60,7 +61,7 @@ def key(order: TurnOrder, number: int, place: int) -> str:
 
 
 def usage(order: TurnOrder, number: int, heard: Heard) -> tuple[Draft, ...]:
-    """Return the report of a round and what goes with it; what was not reported is not made up."""
+    """Return the report of a round and further events; unreported numbers are left out."""
     reply = heard.reply
     data: dict[str, Any] = {"model": order.model, "round": number, "stop": reply.stop}
     if reply.usage is not None:
@@ -71,7 +72,7 @@ def usage(order: TurnOrder, number: int, heard: Heard) -> tuple[Draft, ...]:
 
 
 def answer(order: TurnOrder, number: int, reply: Reply) -> Iterator[Draft]:
-    """Yield what the model thought and said in a round."""
+    """Yield the model's reasoning and text in a round."""
     for block in reply.thoughts:
         thought = {"model": order.model, "dialect": order.dialect, "round": number}
         yield Draft("reasoning", {**thought, "block": dict(block)})
@@ -80,14 +81,14 @@ def answer(order: TurnOrder, number: int, reply: Reply) -> Iterator[Draft]:
 
 
 def draft_answer(order: TurnOrder, number: int, text: str, **more: Any) -> Draft:
-    """Return something that the model said."""
+    """Return a text of the model."""
     return Draft("assistant_message", {"text": text, "model": order.model, "round": number, **more})
 
 
 def calls(
     order: TurnOrder, number: int, asked: Sequence[Call], known: Sequence[Intent]
 ) -> Iterator[Draft]:
-    """Yield the calls of a round: the intent, durable before anything runs."""
+    """Yield the calls of a round: the intent, stored before anything runs."""
     for place, (call, intent) in enumerate(zip(asked, known, strict=True)):
         data: dict[str, Any] = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
         data |= {"model": order.model, "round": number, "key": key(order, number, place)}
@@ -97,9 +98,9 @@ def calls(
 def record_decision(
     call: Call, verdict: str, decision: Decision, consent: Consent | None = None
 ) -> Draft:
-    """Return what was decided on a call, and by what; with a person's answer, as far as it goes.
+    """Return the decision on a call, its source, and a person's answer with its scope.
 
-    `reason` is the check's, `said` the person's.
+    `reason` is that of the check, `said` that of the person.
     """
     data = {"call_id": call.id, "decision": verdict, "reason": decision.reason, "by": decision.by}
     if consent is not None:
@@ -109,7 +110,7 @@ def record_decision(
 
 
 def result(call: Call, outcome: ToolOutcome) -> Draft:
-    """Return what a call came to."""
+    """Return the result of a call."""
     data: dict[str, Any] = {"call_id": call.id, "text": outcome.text, "is_error": outcome.is_error}
     if outcome.exit_code is not None:
         data["exit_code"] = outcome.exit_code

@@ -1,6 +1,6 @@
-"""What a turn asks of the outside, and what it may hear in answer: plain values.
+"""The effects of a turn, and the possible answers to them: plain values.
 
-Effects are orders; each says what is to be sent back for it. Nothing here decides anything.
+Effects are orders; each docstring says what to send back. Nothing here decides anything.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Append these events in one piece, then take them into the fold; send anything."""
+    """Append these events in one piece, then apply them to the fold; send anything."""
 
     drafts: tuple[Draft, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Make the next request: rendered, repaired, compacted where due, checked.
+    """Make the next request: rendered, repaired, compacted if due, checked.
 
-    Send `Ready`, or `NotReady` where it cannot be sent.
+    Send `Ready`, or `NotReady` if it cannot be sent.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send the request that is ready, telling what comes in; send `Heard` or `Failed`."""
+    """Send the prepared request and report what arrives; send back `Heard` or `Failed`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recover:
-    """Make another request after a failure; send `Ready`, or None where that is no help."""
+    """Make another request after a failure; send `Ready`, or None if that does not help."""
 
     failed: Failed
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Send what is known of these calls before they run: an `Intent` each."""
+    """Send the known facts about these calls before they run: one `Intent` each."""
 
     calls: tuple[Call, ...]
 
@@ -67,7 +67,7 @@ class Decide:
 
 @dataclass(frozen=True, slots=True)
 class Rehearse:
-    """Find out what a call would do; send it as `Pending`, or the `Outcome` of one that must fail.
+    """Find out the effect of a call; send a `Pending`, or the `ToolOutcome` if it must fail.
 
     Nothing is changed.
     """
@@ -77,7 +77,7 @@ class Rehearse:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Ask a person whether a call may run; send a `Consent`, None where nobody is there."""
+    """Ask a person whether a call may run; send a `Consent`, or None if nobody can answer."""
 
     call: Pending
     reason: str
@@ -85,10 +85,10 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class RunTools:
-    """Run these calls, side by side where there are several; send an `Outcome` each.
+    """Run these calls, in parallel if there are several; send a `ToolOutcome` for each.
 
-    `keys` are their idempotency keys, `left` is what the turn's budget has for them. The right to
-    write is checked right before.
+    `keys` are their idempotency keys, `left` is the rest of the turn's budget for them. The right
+    to write is checked just before.
     """
 
     calls: tuple[Call, ...]
@@ -103,7 +103,7 @@ Effect = Record | Prepare | Send | Recover | Look | Decide | Rehearse | Ask | Ru
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A request may be sent: what it costs at most, its answer included; None is unknown."""
+    """A request may be sent: its highest cost including the answer; None dollars are unknown."""
 
     tokens: int = 0
     dollars: float | None = None
@@ -119,9 +119,9 @@ class NotReady:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """An answer of the model, whole, and what it cost.
+    """A whole answer of the model, and its cost.
 
-    `context` is how full the window was and what is to be remembered, recorded with the usage;
+    `context` holds the fullness of the window and the state to keep, recorded with the usage;
     `beside` are events that are recorded in the same append.
     """
 
@@ -135,8 +135,8 @@ class Heard:
 class Failed:
     """A failed call of the model.
 
-    `lost` is a connection that broke, `stalled` one that fell silent, `partial` the text that had
-    come by then; `called` tells that some of a tool call had.
+    `lost` is a broken connection, `stalled` one that sent nothing for too long. `partial` is the
+    text that had arrived; `called` says that part of a tool call had.
     """
 
     text: str
@@ -153,12 +153,12 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class TurnOrder:
-    """A turn that is to be run.
+    """A turn to be run.
 
-    `text` None goes on with the turn that was cut off, or tries the turn `again` (its id) again.
-    `served` is what a later start needs to find the model, recorded with the turn's start.
-    `max_iterations` bounds the calls of the model, None does not. `commands` are for people,
-    after an end that nobody understands.
+    If `text` is None, it continues the turn that was cut off, or tries the turn `again` (its id)
+    again. `served` is the data for finding the model at a later start, recorded with the turn's
+    start. `max_iterations` limits the calls of the model; None means no limit. `commands` are
+    suggestions for people after an unclear failure.
     """
 
     turn: str
@@ -182,14 +182,14 @@ EndKind = Literal["completed", "failed", "interrupted"]
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a turn ended: `text` is the answer, whole or as far as it came.
+    """The end of a turn: `text` is the answer, whole or as far as it came.
 
-    `reason` names why it is no success: iteration_cap, permission_denied, context_overflow,
-    malformed_history, provider_error, stalled, no_answer, budget, crashed, interrupted. `error`
-    says it to people. `rounds` are calls of the model that were answered; `usage` is their sum,
-    `delegated` that of subagents; `dollars` is the price of both, None where it is unknown.
-    `stop` is why the model stopped; `length` is an answer that was cut off. `continued` names the
-    session to go on in, where the policy began a new one.
+    If the turn failed, `reason` names the cause: iteration_cap, permission_denied,
+    context_overflow, malformed_history, provider_error, stalled, no_answer, budget, crashed,
+    interrupted. `error` explains it to people. `rounds` is the number of answered calls of the
+    model; `usage` is their sum, `delegated` that of subagents; `dollars` is the price of both, or
+    None if unknown. `stop` says why the model stopped; `length` means that the answer was cut off.
+    `continued` names the session to continue in, if the policy began a new one.
     """
 
     turn: str
@@ -206,12 +206,12 @@ class Ended:
 
     @property
     def ok(self) -> bool:
-        """Whether there is an answer."""
+        """True if there is an answer."""
         return self.outcome == "completed"
 
 
 class Interrupted(Exception):  # noqa: N818 - thrown into a turn; it is no error
-    """Thrown into a turn to end it; `partial` is the text that had come."""
+    """Thrown into a turn to end it; `partial` is the text that had arrived."""
 
     def __init__(self, partial: str = "") -> None:
         self.partial = partial
@@ -219,7 +219,7 @@ class Interrupted(Exception):  # noqa: N818 - thrown into a turn; it is no error
 
 
 class Crashed(Exception):  # noqa: N818 - named for what happened to the driver
-    """Thrown into a turn whose driver failed; `text` says how."""
+    """Thrown into a turn whose driver failed; `text` explains the failure."""
 
     def __init__(self, text: str, partial: str = "") -> None:
         self.text = text

@@ -1,8 +1,8 @@
-"""The turn: from what a person said to an answer, or to an end that says why there is none.
+"""The turn: from a user message to an answer, or to an end with a reason.
 
-A generator: it yields effects and is sent what came of them; a driver performs them. All that it
-knows of the past it reads in the fold, which the driver keeps up to date. It calls no model, runs
-no tool, writes no log and knows no clock.
+It is a generator: it yields effects and is sent their results; a driver performs them. It reads the
+past from the fold, which the driver keeps up to date. It calls no model, runs no tool, writes no
+log and knows no clock.
 """
 
 from __future__ import annotations
@@ -50,20 +50,21 @@ if TYPE_CHECKING:
     from ullage.core.session.tools import Intent, ToolOutcome
 
 PLAIN_RETRIES: Final = 2
-"""How often a call is sent again as it is after its connection broke; the client beneath retries
-by itself what broke before anything came."""
+"""How often a call is repeated unchanged after its connection broke; the HTTP client itself retries
+connections that broke before anything arrived.
+"""
 
 NO: Final = "a person said no"
 
 STUBBORN: Final = 8
-"""Calls that would have changed something in plan mode, one after the other, that end the turn."""
+"""Consecutive calls that would change something in plan mode, after which the turn ends."""
 
 NOBODY: Final = "it needs a person's permission, and nobody is there to give it"
 
 
 @dataclass(slots=True)
 class _Turn:
-    """A turn under way."""
+    """A turn in progress."""
 
     order: TurnOrder
     fold: Fold
@@ -73,7 +74,7 @@ class _Turn:
     spent: Spent = field(default_factory=Spent)
     refused: int = 0
     started: set[str] = field(default_factory=set)
-    """The ids of calls that may have run: here, or in a process before this one."""
+    """The ids of calls that may have run: here, or in an earlier process."""
 
     def make_ended(self, outcome: Any, text: str = "", reason: str = "", error: str = "") -> Ended:
         return Ended(
@@ -90,12 +91,11 @@ class _Turn:
 
 
 def run(order: TurnOrder, fold: Fold) -> Turning:
-    """Run a turn on the session that `fold` is the state of.
+    """Run a turn on the session whose state is `fold`.
 
-    With a text it begins a new turn, after writing down what a turn before left open; without
-    one it goes on with the turn that was cut off, or tries the last one again. `Interrupted` and
-    `Crashed` may be thrown in at any effect; what was under way is then written down and the turn
-    ends.
+    With a text it begins a new turn, after recording the open ends of the turn before. Without one
+    it continues the turn that was cut off, or tries the last one again. `Interrupted` and `Crashed`
+    may be thrown in at any effect; then the open calls and text are recorded and the turn ends.
     """
     turn = _Turn(order, fold)
     try:
@@ -118,7 +118,7 @@ def run(order: TurnOrder, fold: Fold) -> Turning:
 
 
 def _begin_turn(turn: _Turn) -> Generator[Effect, Any, None]:
-    """Close what a turn before left open, and record what was said."""
+    """Close the open calls of an earlier turn, and record the user message."""
     before, fold = turn.fold.turn, turn.fold
     left: list[Draft] = fold.repairs(DIED)
     if before is not None:
@@ -127,9 +127,9 @@ def _begin_turn(turn: _Turn) -> Generator[Effect, Any, None]:
 
 
 def _resume_turn(turn: _Turn) -> Generator[Effect, Any, Ended | None]:
-    """Go on where the log ends; return the end of a turn that lacked nothing but that.
+    """Continue where the log ends; return the end of a turn that lacked nothing but that.
 
-    Calls without a result run again only if their tools said that they may.
+    Calls without a result run again only if their tools are idempotent.
     """
     fold = turn.fold
     asked = fold.open_calls
@@ -156,7 +156,7 @@ def _key(call: Asked) -> str:
 
 
 def _rounds(turn: _Turn) -> Generator[Effect, Any, Ended]:
-    """Call the model until it asks for nothing more, or the cap is reached."""
+    """Call the model until it asks for no more tools, or the cap is reached."""
     order, most = turn.order, turn.order.max_iterations
     began = turn.fold.turn.seq if turn.fold.turn is not None else 0
     number = sum(isinstance(item, Round) and item.seq > began for item in turn.fold.items)
@@ -184,9 +184,9 @@ def _rounds(turn: _Turn) -> Generator[Effect, Any, Ended]:
 def _last(
     turn: _Turn, reply: Reply, report: tuple[Draft, ...], told: tuple[Draft, ...]
 ) -> Generator[Effect, Any, Ended]:
-    """End a turn with the answer, or with the lack of one; all in one append."""
+    """End a turn with the answer, or without one; all in one append."""
     if not reply.text.strip():
-        yield Record(report)  # reasoning that led to nothing is not sent, nor worth keeping
+        yield Record(report)  # reasoning without an answer is neither sent nor kept
         error = f"the model ended without an answer (it stopped by {reply.stop})"
         return (yield from _fail_turn(turn, "no_answer", error))
     return (yield from _complete_turn(turn, reply.text, told, reply.stop))
@@ -203,7 +203,7 @@ def _complete_turn(
 
 
 def _answer(turn: _Turn, number: int) -> Generator[Effect, Any, Heard | Ended]:
-    """Return the model's answer, after recovering where that may help; else how the turn ended."""
+    """Return the model's answer, after recovery if that helps; else the end of the turn."""
     prepared: Ready | NotReady = yield Prepare()
     if isinstance(prepared, NotReady):
         return (yield from _fail_turn(turn, prepared.reason, prepared.text))
@@ -238,7 +238,7 @@ def _over_budget(turn: _Turn, ready: Ready, *, recovering: bool) -> str:
 
 
 def _count_answer(turn: _Turn, heard: Heard) -> None:
-    """Count an answer in; what was not reported counts nothing."""
+    """Add an answer to the totals; unreported usage counts as nothing."""
     turn.rounds += 1
     found = heard.reply.usage
     if found is not None:
@@ -248,7 +248,7 @@ def _count_answer(turn: _Turn, heard: Heard) -> None:
 
 
 def _count_delegated(turn: _Turn, outcomes: Sequence[ToolOutcome]) -> None:
-    """Count in what models used that tools asked."""
+    """Add the usage of models that tools called."""
     for outcome in outcomes:
         if outcome.usage is not None:
             used = outcome.usage
@@ -258,7 +258,7 @@ def _count_delegated(turn: _Turn, outcomes: Sequence[ToolOutcome]) -> None:
 
 
 def _end_unanswered(turn: _Turn, failed: Failed) -> Generator[Effect, Any, Ended]:
-    """End a turn after a failed call, with what is known of the failure."""
+    """End a turn after a failed call, with the known facts about the failure."""
     if failed.stalled:
         reason = "stalled"
     else:
@@ -270,7 +270,7 @@ def _end_unanswered(turn: _Turn, failed: Failed) -> Generator[Effect, Any, Ended
 def _fail_turn(
     turn: _Turn, reason: str, error: str, text: str = ""
 ) -> Generator[Effect, Any, Ended]:
-    """Record the failure of the turn; where what happened is unclear, with commands to go on."""
+    """Record the failure of the turn; if the cause is unclear, with commands to continue."""
     unclear = reason in ("stalled", "crashed", "provider_error")
     commands = list(turn.order.commands) if unclear else []
     data = {"reason": reason, "error": error, "commands": commands}
@@ -279,9 +279,9 @@ def _fail_turn(
 
 
 def _close_open_calls(turn: _Turn, reason: str, partial: str) -> Generator[Effect, Any, None]:
-    """Write down what was under way: text as far as it came, and calls without a result.
+    """Record the work in progress: partial text, and calls without a result.
 
-    Of a call that was never started it is known that it did not run.
+    A call that was never started is recorded as not run.
     """
     left = [
         make_orphan_result(call, reason)
@@ -301,10 +301,10 @@ def _close_open_calls(turn: _Turn, reason: str, partial: str) -> Generator[Effec
 def _run(
     turn: _Turn, calls: Sequence[Call], keys: Sequence[str], known: Sequence[Intent] | None = None
 ) -> Generator[Effect, Any, Ended | None]:
-    """Run calls in order, those in a row that only read side by side; record their results.
+    """Run calls in order, consecutive read-only ones in parallel; record their results.
 
-    A denial by rule ends the turn; a person's no does not, nor does plan mode, until too many calls
-    in a row would have changed something. No call stays without a result.
+    A denial by rule ends the turn. A person's refusal does not, and neither does plan mode, until
+    too many consecutive calls would have changed something. Every call gets a result.
     """
     place = 0
     while place < len(calls):
@@ -334,7 +334,7 @@ def _run(
 
 
 def _together(known: Sequence[Intent], place: int) -> int:
-    """Return how many calls from here on may run side by side."""
+    """Return how many calls from here on may run in parallel."""
     size = 0
     while place + size < len(known) and known[place + size].reads_only:
         size += 1
@@ -342,9 +342,9 @@ def _together(known: Sequence[Intent], place: int) -> int:
 
 
 def _permit(turn: _Turn, call: Call) -> Generator[Effect, Any, Draft | str | None]:
-    """Return None where a call may run, else its result; a text is a denial that ends the turn.
+    """Return None if a call may run, else its result; a text is a denial that ends the turn.
 
-    What was decided is recorded. Nobody is asked about a call that must fail.
+    The decision is recorded. A call that must fail is refused without asking anybody.
     """
     decision: Decision = yield Decide(call)
     if decision.verdict == "deny":
@@ -374,7 +374,7 @@ def _permit(turn: _Turn, call: Call) -> Generator[Effect, Any, Draft | str | Non
 def _end_denied(
     turn: _Turn, call: Call, why: str, left: Sequence[Call], settled: Sequence[Draft | None]
 ) -> Generator[Effect, Any, Ended]:
-    """End the turn on a denial: `left` are the calls without a result, `call` one of them."""
+    """End the turn on a denial: `left` are the calls without a result, including `call`."""
     others = "the turn ended because another call was denied"
     results = dict(enumerate(settled))
     yield Record(
