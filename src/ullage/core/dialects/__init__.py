@@ -1,1 +1,1 @@
-"""One folder a dialect, and the tables that read providers' errors. No dialect knows another."""
+"""One folder per dialect, and the tables for providers' errors. No dialect knows another."""

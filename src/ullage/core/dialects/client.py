@@ -1,7 +1,7 @@
-"""How the client of an SDK sends conversations of a dialect: what `ullage.wrap` reads of it.
+"""How an SDK's client sends conversations of a dialect: the description that `ullage.wrap` reads.
 
-A client is known by the package and the names of its classes; no SDK is imported. It knows neither
-windows nor guards.
+A client is recognised by the package and the names of its classes; no SDK is imported. This module
+knows neither windows nor guards.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ if TYPE_CHECKING:
     from ullage.core.dialects.dialect import Fields
 
 Path = tuple[str, ...]
-"""Names of attributes from a client on, or of fields from the keywords of a call on."""
+"""Names of attributes starting from a client, or of fields starting from the keywords of a call."""
 
 Answers = Literal["asked", "whole", "stream", "entered"]
-"""How a method answers: as its keyword `stream` says, whole, by a stream, or by a context manager
-that sends on entering."""
+"""The way a method answers: as its keyword `stream` says, whole, with a stream, or with a context
+manager that sends on entering.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientMethod:
     """A method that sends a conversation.
 
-    `awaits` says whether its call must be awaited, None as its client's. `holds` is the field of
-    the answer that has the stream, where the answer is more than that.
+    `awaits` says whether its call must be awaited, or None to follow the client. If the answer is
+    more than a stream, `holds` is the field with the stream.
     """
 
     answers: Answers = "asked"
@@ -38,7 +39,7 @@ class ClientMethod:
 
 @dataclass(frozen=True, slots=True)
 class Recipient:
-    """Whom a call asks: the model's own name, the base URL and the credential, as far as known."""
+    """The target of a call: the model's own name, base URL and credential, as far as known."""
 
     model: str | None = None
     base_url: str | None = None
@@ -47,16 +48,17 @@ class Recipient:
 
 @dataclass(frozen=True, slots=True)
 class GivenMessages:
-    """What a call gives as its conversation, as messages of the dialect.
+    """The conversation in a call, as messages of the dialect.
 
-    `origins` has what the caller gave for a message that was made of it, by the id of the message.
+    For a message that was converted, `origins` has the caller's originals, by the id of the
+    message.
     """
 
     messages: Any
     origins: Mapping[int, Sequence[Any]] = field(default_factory=dict)
 
     def write(self, messages: Sequence[Any]) -> list[Any]:
-        """Return messages with what the caller gave in the place of what was made of it."""
+        """Return messages with the caller's originals in place of converted ones."""
         return [own for message in messages for own in self.origins.get(id(message), (message,))]
 
 
@@ -64,17 +66,17 @@ class GivenMessages:
 class ClientForm:
     """How one SDK's client sends conversations.
 
-    `title` is how people call it, `package` where its classes are, `classes` their names and
-    whether they await, `modules` the names of modules that are clients by themselves. `paths` lead
-    to the endpoints, which have the `methods`. `locate` returns whom a call asks, by the client
-    and the call's keywords; it raises nothing.
+    `title` is its usual name, `package` the package of its classes, `classes` their names and
+    whether they are async, `modules` the names of modules that are clients themselves. `paths` lead
+    to the endpoints, which have the `methods`. `locate` returns the target of a call from the
+    client and the call's keywords; it raises nothing.
 
-    `places` has, for a part of the conversation, where it stands in a call, the place that wins
-    first; without it the dialect's fields tell. `headers` is the keyword for headers of a call.
-    `copies` are methods that return another client. `rebuilt` are attributes that hold a part
-    of the bare client: the class is made anew, with the guarded part under a keyword.
-    `read_messages` reads what may stand for a list of messages; `read_system` returns an operator's
-    text as text or blocks.
+    `places` gives the places of a part of the conversation in a call, in order of precedence; parts
+    that are not in it follow the dialect's fields. `headers` is the keyword for the headers of a
+    call. `copies` are methods that return another client. `rebuilt` are attributes that hold a part
+    of the bare client: their class is instantiated again, with the guarded part under a keyword.
+    `read_messages` reads the forms of a conversation that the client accepts; `read_system` returns
+    an operator's text as text or blocks.
     """
 
     title: str
@@ -96,7 +98,7 @@ class ClientForm:
         return module == self.package or module.startswith(f"{self.package}.")
 
     def find_places(self, fields: Fields) -> Mapping[str, tuple[Path, ...]]:
-        """Return where the parts of a conversation stand in a call, by the dialect's fields."""
+        """Return the places of the parts of a conversation in a call, by the dialect's fields."""
         inside = () if fields.inside is None else (fields.inside,)
         found: dict[str, tuple[Path, ...]] = {
             "messages": ((fields.messages,),),
@@ -109,14 +111,14 @@ class ClientForm:
 
 
 def find_text(value: Any, *path: str) -> str | None:
-    """Return the text at the end of a path of attributes or fields, None where there is none."""
+    """Return the text at the end of a path of attributes or fields, or None."""
     for name in path:
         value = field_of(value, name)
     return value if isinstance(value, str) and value else None
 
 
 def find_url(value: Any, *path: str) -> str | None:
-    """Return the URL at the end of a path, which may be an object of an HTTP client's."""
+    """Return the URL at the end of a path; it may be an object of an HTTP client."""
     for name in path:
         value = field_of(value, name)
     return (str(value) or None) if value is not None else None

@@ -1,7 +1,7 @@
-"""What a dialect is: one frozen value. Everything outside this folder reads it, nothing else.
+"""The description of a dialect: one frozen value. Code outside this folder reads only this.
 
-Each folder beside this file holds one as `DIALECT`. A value is cheap to load: the codec, the
-readers of answers and the renderer are loaded when they are first made.
+Each folder next to this file has one as `DIALECT`. A value is cheap to load: the codec, the readers
+of answers and the renderer are loaded on first use.
 """
 
 from __future__ import annotations
@@ -47,19 +47,18 @@ def _models(base_url: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Where a request has its parts.
+    """The fields of a request's parts.
 
-    `messages` and `system` are names of fields; without `system` the operator's text stands among
-    the messages. `output` are the fields that may limit an answer, the one that wins first, and
-    `limit` the one that a guard writes; both stand in the field `inside`, where there is one.
-    `stored` are fields that name a history which the server keeps. `takes_text` says that a text
-    may stand for a list with one message of the user, `takes_blocks` that `system` may be a list of
-    blocks. `streams_unasked` says that an answer is a stream unless the request says otherwise,
-    `lines` that a stream is lines of JSON. A `single` request is one prompt: it is measured, and
-    nothing of it can be left out. `leaves_out` are fields of ours that the endpoint does not
-    take (`model`, `stream`), because its address says them. `system_parts` is the field of a system
-    prompt that holds its blocks, where it is an object; `spellings` are second names of fields that
-    the endpoint takes as well.
+    `messages` and `system` are names of fields; without `system` the operator's text is among the
+    messages. `output` are the fields that may limit an answer, in order of precedence, and `limit`
+    is the one that a guard writes; both are in the field `inside`, if that is set. `stored` are
+    fields that name a history kept by the server. `takes_text` says that a text may replace a list
+    with one user message, `takes_blocks` that `system` may be a list of blocks. `streams_unasked`
+    says that an answer is a stream unless the request says otherwise, `lines` that a stream
+    consists of lines of JSON. A `single` request is one prompt: it is measured, and nothing in it
+    can be left out. `leaves_out` are fields of ours that the endpoint does not take (`model`,
+    `stream`), because its URL has them. If the system prompt is an object, `system_parts` is the
+    field with its blocks. `spellings` are second names of fields that the endpoint accepts as well.
     """
 
     messages: str = "messages"
@@ -79,12 +78,12 @@ class Fields:
 
     @property
     def names(self) -> Mapping[str, str]:
-        """What the dialect calls `messages`, `system` and `max_tokens`."""
+        """The dialect's names for `messages`, `system` and `max_tokens`."""
         named = {"messages": self.messages, "max_tokens": self.limit}
         return named | ({"system": self.system} if self.system else {})
 
     def spell(self, given: Mapping[str, Any]) -> Fields:
-        """Return the fields by the names that a request gives them."""
+        """Return the fields with the names that a request uses."""
         if not self.spellings:
             return self
         other = {own: name for own, name in self.spellings.items() if name in given}
@@ -103,13 +102,13 @@ class Fields:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """By what a request is recognised: only what this dialect has and the others lack.
+    """The marks that identify a request: only those that no other dialect has.
 
-    `roles` and `keys` are of a message, `parts` types of its content parts, `part_keys` fields of
-    a part that has no type. `items` says that a message may have a type and no role, `typed` that
-    one of type `message` holds parts of type `text`. The functions tell what no table can.
-    `keywords` are parameters that only this dialect's clients take, `parameters` those that
-    together show such a client's function.
+    `roles` and `keys` are of a message, `parts` are types of its content parts, `part_keys` are
+    fields of a part without a type. `items` says that a message may have a type and no role,
+    `typed` that a message of type `message` has parts of type `text`. The functions check what no
+    table can. `keywords` are parameters that only this dialect's clients take, `parameters` those
+    that together identify such a client's function.
     """
 
     roles: frozenset[str] = frozenset()
@@ -129,13 +128,13 @@ class Shape:
 class Endpoint:
     """How a server is called in this dialect.
 
-    `address` returns the URL for a base URL and a model. `defaults` returns the fields that a call
-    has where nobody gives them, by base URL; `trailing` says that usage comes behind the end of a
-    stream. `home` is the host of the provider, and the variable in which its own client looks for
-    a key. `counts` is the path at which llama.cpp's server counts a request. `listing` returns the
-    URL that lists the models of a server; `listed` names the field of the answer that holds them,
-    and the field of each that holds its id. `key_in_query` says that `?key=` may carry the key.
-    `cache_key` returns the field that names which requests share a cached prefix, by base URL.
+    `address` returns the URL for a base URL and a model. `defaults` returns default fields of a
+    call, by base URL. `trailing` says that usage comes after the end of a stream. `home` is the
+    host of the provider, and the environment variable where its own client looks for a key.
+    `counts` is the path where llama.cpp's server counts a request. `listing` returns the URL that
+    lists a server's models. `listed` names the field of the list in the response, and the field of
+    an entry's id. `key_in_query` says that `?key=` may carry the key. `cache_key` returns the field
+    that marks requests with a shared cached prefix, by base URL.
     """
 
     address: Callable[[str, str], str]
@@ -154,11 +153,11 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """How clients of the dialect read what went wrong; each function returns a body as JSON has it.
+    """How clients of the dialect read errors; each function returns a body as plain JSON data.
 
-    `report` takes a status, a code for programs and a text for people; `too_large` the tokens of
-    a prompt and the most that is taken, and is sent with status 400. `break_off` returns the bytes
-    that end a stream early, by a text and the bytes that were sent last.
+    `report` takes a status, a code for programs and a text for people. `too_large` takes the tokens
+    of a prompt and the limit, and is sent with status 400. `break_off` returns the bytes that end a
+    stream early, from a text and the last bytes that were sent.
     """
 
     report: Callable[[int, str, str], Mapping[str, Any]]
@@ -180,11 +179,11 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """The paths at which a proxy meets the dialect.
+    """The paths of the dialect in a proxy.
 
-    `guarded` carry a conversation; `checked` are forwarded with a body that is checked; `plain`
-    are forwarded as they are, by methods and pattern; `addressed` name the model. Below `prefix`
-    clients read its errors.
+    `guarded` carry a conversation; `checked` are forwarded with a checked body; `plain` are
+    forwarded unchanged, by methods and pattern; `addressed` name the model. Below `prefix`, errors
+    have the form of this dialect.
     """
 
     guarded: Mapping[str, Fields] = field(default_factory=dict)
@@ -196,12 +195,12 @@ class Routes:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a request may say of the server's own window, where the dialect has a word for it.
+    """A request's options for the server's own window, if the dialect has a field for it.
 
-    `window` returns the window that a request will be given, by its fields and the operator's
-    `num_ctx`; `write` what to put in the place of the field `inside` to have that window and a
-    lowered limit of the answer, None where it stays; `read_single` what a request of one prompt
-    puts before the model: messages, and tokens that go along with them.
+    `window` returns the window that a request will get, from its fields and the operator's
+    `num_ctx`. `write` returns the new value of the field `inside` for that window and a lowered
+    limit of the answer, or None if it stays. `read_single` returns the prompt of a request with one
+    prompt: messages, and tokens that come with them.
     """
 
     window: Callable[[Mapping[str, Any], int | None], int | None]
@@ -211,17 +210,16 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """All that the rest of the package reads of a dialect.
+    """Everything that the rest of the package reads of a dialect.
 
-    `name` is that of its folder, `title` how people call it, `short` what a file of such requests
-    is called. `telling` matches what the bytes of an event have that tell of an end, a report or
-    an error; its text may have it too. `reports` are keys of a usage report by which the dialect
-    is known, the lowest `report_rank` first. `clients` returns how the clients of SDKs send
-    conversations. `join_turns` returns messages in which user and assistant
-    take turns, for an endpoint that refuses others. `read_edits` returns what a request, by its
-    fields, asks the provider to leave out; `native` is how it is asked for a compaction alone.
-    `own_framing` is that of the provider's own models, where more is known of it. `added_tools`
-    is how tools may be added to a request that somebody else made.
+    `name` is that of its folder, `title` its usual name, `short` the name for files of such
+    requests. `telling` matches the bytes of an event with an end, a report or an error; text may
+    match too. `reports` are keys of a usage report that identify the dialect, the lowest
+    `report_rank` first. `clients` returns how the clients of SDKs send conversations. `join_turns`
+    returns messages in which user and assistant take turns, for an endpoint that refuses others.
+    `read_edits` returns what a request asks the provider to leave out, from its fields; `native` is
+    the request for a compaction only. `own_framing` is the more exact framing of the provider's own
+    models, if known. `added_tools` says how to add tools to a request of another program.
     """
 
     name: str

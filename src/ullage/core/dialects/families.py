@@ -1,7 +1,7 @@
-"""What families of models demand of a history beyond their dialect: a table, with its sources.
+"""The demands of model families on a history, in addition to their dialect: a table with sources.
 
-A model is found by its name, as providers, gateways and clouds spell it. What no row names is
-unknown: then a refusal teaches the law. It knows no codec and no window.
+A model is found by its name, as providers, gateways and clouds write it. A model without a row is
+unknown; then a refusal teaches the law. This module knows no codec and no window.
 """
 
 from __future__ import annotations
@@ -13,22 +13,24 @@ from functools import lru_cache
 from typing import Final, Literal
 
 Law = Literal["whole_loops", "bound_thinking", "alternation"]
-"""What a model may demand: `whole_loops`, that a tool loop is kept whole or left out whole;
-`bound_thinking`, that reasoning stands behind the very system text, tools and messages that it was
-made behind, or goes; `alternation`, that user and assistant take turns, the user first."""
+"""A demand of a model. `whole_loops`: a tool loop is kept whole or left out whole.
+`bound_thinking`: reasoning is valid only after the very system text, tools and messages that it was
+made after. `alternation`: user and assistant take turns, the user first.
+"""
 
 Thinking = Literal["demanded", "bound", "paired", "dropped", "unknown"]
-"""What becomes of reasoning in kept messages: `demanded` in the open tool loop, `bound` to what
-stands before it, `paired` with the item that it led to, `dropped` by the chat template behind the
-next question."""
+"""The fate of reasoning in kept messages: it is `demanded` in the open tool loop, `bound` to the
+text before it, `paired` with the item that it led to, or `dropped` by the chat template after the
+next question.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """What a request may hold beside tokens, as its provider states it; None where it does not.
+    """The provider's limits of a request apart from tokens; a limit that it does not state is None.
 
-    `size` is in bytes of the body. `images` hold in a window of a million tokens or more,
-    `fewer_images` in a smaller one.
+    `size` is in bytes of the body. `images` applies to a window of a million tokens or more,
+    `fewer_images` to a smaller one.
     """
 
     size: int | None = None
@@ -38,7 +40,7 @@ class RequestLimits:
     fewer_images: int | None = None
 
     def find_most_images(self, window: int | None) -> int | None:
-        """Return how many images a request may hold in a window of so many tokens."""
+        """Return the number of images that a request may hold in a window of this size."""
         if self.fewer_images is not None and window is not None and window < MILLION:
             return self.fewer_images
         return self.images
@@ -50,12 +52,12 @@ NO_LIMITS: Final = RequestLimits()
 
 @dataclass(frozen=True, slots=True)
 class ModelFamily:
-    """The laws of a family; `sources` say who states what, `date` when that was read.
+    """The laws of a family; `sources` say where each is stated, `date` when that was read.
 
-    `alternates` says that the chat template which comes with the weights wants user and assistant
-    to take turns. `results_first` says that results open the message behind their calls. `signed`
-    is the field that a provider checks when reasoning comes back. `marks` are the cache marks that
-    a request may carry, `compaction` the ways in which the provider compacts by itself.
+    `alternates` says that the chat template of the weights wants user and assistant to take turns.
+    `results_first` says that results must open the message after their calls. `signed` is the field
+    that a provider checks in returned reasoning. `marks` is the number of cache marks in a request,
+    `compaction` the ways in which the provider compacts itself.
     """
 
     name: str
@@ -92,7 +94,7 @@ CLAUDE: Final = ModelFamily(
     },
     date="2026-11-23",
 )
-"""What holds of all of them; what a new one makes of thinking is unknown."""
+"""Facts about all Claude models; the handling of thinking in new ones is unknown."""
 
 _SERVED: Final = "https://github.com/ggml-org/llama.cpp/issues/"
 
@@ -178,14 +180,14 @@ ROWS: Final = (
         ),
     ),
 )
-"""Names and families; the first row that fits is believed."""
+"""Names and families; the first matching row applies."""
 
 UNKNOWN: Final = ModelFamily("unknown")
 
 
 @lru_cache(maxsize=256)
 def find_family(model: str | None) -> ModelFamily:
-    """Return the family of a model, by its name; `UNKNOWN` where no row names it."""
+    """Return the family of a model, by its name; `UNKNOWN` if no row names it."""
     rows = ((pattern, family) for pattern, family in ROWS if pattern.search(model or ""))
     return next((family for _, family in rows), UNKNOWN)
 
@@ -195,4 +197,4 @@ TAUGHT: Final[Mapping[str, Law]] = {
     "binding": "bound_thinking",
     "alternation": "alternation",
 }
-"""The law that a refusal names, by what it is about."""
+"""The law that a refusal names, by its subject."""

@@ -1,6 +1,6 @@
-"""How a dialect writes what a history is made of: content, rounds of a model, tools.
+"""How a dialect writes the parts of a history: content, rounds of a model, tools.
 
-The folders beside this file hold one `Form` each; who renders a session hands in plain values.
+The folders next to this file have one `Form` each; the renderer of a session passes plain values.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from ullage.core.messages.transcript import Raw
 Data = Mapping[str, Any]
 
 NAME_CHARACTERS: Final = re.compile(r"[^a-zA-Z0-9_-]")
-"""What the Messages API refuses in a call id ("String should match pattern '^[a-zA-Z0-9_-]+$'");
-OpenAI's APIs hold the names of functions to the same."""
+"""Characters that the Messages API refuses in a call id ("String should match pattern
+'^[a-zA-Z0-9_-]+$'"); OpenAI's APIs have the same rule for names of functions.
+"""
 
 LONGEST_NAME: Final = 64
-"""Characters of a function's name (OpenAI API reference, "Create chat completion", `tools`)."""
+"""Most characters of a function's name (OpenAI API reference, "Create chat completion", tools)."""
 
 Placed = tuple[int, Raw]
-"""The seq of the event that a message begins at, and the message."""
+"""The seq of the first event of a message, and the message."""
 
 
 class RenderedCall(NamedTuple):
-    """A call under the id that it has in this dialect, and its result.
+    """A call with its id in this dialect, and its result.
 
     `called` and `seq` are the seqs of the events of the call and of its result.
     """
@@ -41,7 +42,7 @@ class RenderedCall(NamedTuple):
 
 
 class RoundParts(NamedTuple):
-    """What a model sees of a round: its own reasoning, texts that say something, calls."""
+    """The parts of a round for a model: its own reasoning, non-empty texts, calls."""
 
     seq: int
     blocks: tuple[tuple[int, Data], ...]
@@ -54,28 +55,28 @@ class OfferedTool(Protocol):
 
     @property
     def name(self) -> str:
-        """The name that the model calls it by."""
+        """The name that the model uses to call it."""
         ...
 
     @property
     def description(self) -> str:
-        """What it does."""
+        """A description of its effect."""
         ...
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """What it takes."""
+        """Its parameters."""
         ...
 
 
 class Form(Protocol):
-    """How a dialect writes what a history is made of."""
+    """How a dialect writes the parts of a history."""
 
     once: bool
-    """Whether a call id may stand once in the whole history, and only in plain letters."""
+    """True if a call id may occur only once in the whole history, and only in plain characters."""
 
     def part(self, part: Data) -> Data | None:
-        """Return a piece of content, or None for one that the dialect cannot carry."""
+        """Return a piece of content, or None if the dialect cannot represent it."""
         ...
 
     def answer(self, answer: RoundParts) -> list[Placed]:
@@ -87,7 +88,7 @@ class Form(Protocol):
         ...
 
     def add_text(self, message: Raw, text: str) -> Raw:
-        """Return a copy of a message of the user with a text behind what was said."""
+        """Return a copy of a user message with a text added at its end."""
         ...
 
     def tool(self, tool: OfferedTool) -> dict[str, Any]:
@@ -96,12 +97,12 @@ class Form(Protocol):
 
 
 def write_user(content: Any) -> Raw:
-    """Return a message of the user, as most dialects have it."""
+    """Return a message of the user in the form of most dialects."""
     return {"role": "user", "content": content}
 
 
 def add_part(message: Mapping[str, Any], text: str, kind: str = "text") -> dict[str, Any]:
-    """Return a message with a text behind its content, as a part of this type among parts."""
+    """Return a message with a text after its content, as a part of this type among parts."""
     content = message.get("content")
     if isinstance(content, str):
         return {**message, "content": f"{content}\n\n{text}"}
@@ -109,9 +110,9 @@ def add_part(message: Mapping[str, Any], text: str, kind: str = "text") -> dict[
 
 
 def parse_arguments(text: str) -> dict[str, Any] | None:
-    """Return the arguments as an object that every server can read, or None where they are none.
+    """Return the arguments as an object that every server can read, otherwise None.
 
-    Numbers that are not finite and halves of surrogate pairs are no JSON to others than Python.
+    Numbers that are not finite, and lone surrogates, are valid JSON only in Python.
     """
     try:
         value = json.loads(text if text.strip() else "{}")
@@ -122,13 +123,13 @@ def parse_arguments(text: str) -> dict[str, Any] | None:
 
 
 def write_object(text: str) -> dict[str, Any]:
-    """Return the arguments as an object; text that is no object is put into one."""
+    """Return the arguments as an object; other text is put into one."""
     given = parse_arguments(text)
     return {"_raw": text} if given is None else given
 
 
 def write_json(text: str) -> str:
-    """Return the arguments as JSON text of an object: as they were sent, where they are one."""
+    """Return the arguments as JSON text of an object: unchanged if they are one."""
     if parse_arguments(text) is None:
         return json.dumps({"_raw": text})
     return text if text.strip() else "{}"
@@ -143,12 +144,12 @@ def find_medium(part: Data) -> tuple[str, str, str] | None:
 
 
 def file_name(part: Data) -> str:
-    """Return the name of a file, `file` for one without."""
+    """Return the name of a file, or `file` if it has none."""
     name = part.get("name")
     return name if isinstance(name, str) and name else "file"
 
 
 def find_text(part: Data) -> str | None:
-    """Return the text of a piece of content, None where it says nothing."""
+    """Return the text of a piece of content, or None if it has none."""
     text = part.get("text") if part.get("type") == "text" else None
     return text if isinstance(text, str) and text.strip() else None

@@ -1,4 +1,4 @@
-"""What a dialect's chat template adds around texts, in tokens."""
+"""The tokens that a dialect's chat template adds around texts."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from ullage.core.messages.size import Size
 
 
 class ParallelFraming(NamedTuple):
-    """Tokens around several calls of one message, where these are rendered in a form of their own.
+    """Tokens around several calls of one message, if these are rendered in a special form.
 
-    `once` is for all of them, `call` and `result` for each; results stand in it as JSON strings.
+    `once` is for all of them together, `call` and `result` for each; results in it are JSON
+    strings.
     """
 
     once: Size
@@ -25,14 +26,13 @@ class Framing:
     """Tokens that a dialect adds around texts.
 
     Message, role, name and reply figures are those OpenAI publishes for its chat models (OpenAI
-    cookbook, "How to count tokens with tiktoken"); for text-only messages they are exact. What is
-    added around calls, results and tools is not published, so it is a band. `tool` is for each
-    tool beside its schema, `tools` once where there are any. `ids` says that ids of calls may be
-    rendered, `names_twice` that a call's name stands with its result, whether that has it or not;
-    `parallel` is what several calls of one message take, None where that is as much as calls alone.
-
-    Where the template is unknown, `slack` and `opening` are tokens that a message and the whole
-    may cost beyond that, and `loose` says that calls and tools may not be rendered at all.
+    cookbook, "How to count tokens with tiktoken"); for text-only messages they are exact. The
+    tokens around calls, results and tools are not published, so each is a band. `tool` is for each
+    tool in addition to its schema, `tools` once if there are any. `ids` says that ids of calls may
+    be rendered, `names_twice` that a call's name is also rendered with its result, even if the
+    result does not have it. `parallel` is for several calls of one message, or None if they take as
+    much as single calls. If the template is unknown, `slack` and `opening` are extra tokens per
+    message and for the whole, and `loose` says that calls and tools may not be rendered at all.
     """
 
     message: int = 3
@@ -55,6 +55,7 @@ class Framing:
 UNKNOWN_TEMPLATE: Final = Framing(
     message=2, tools=Size(0, 80, 400), slack=6, opening=64, loose=True
 )
-"""A template that an unknown server fills. Llama 2 takes about three tokens a message, ChatML four
-and Llama 3 five; Qwen's and Hermes' open with about a hundred where there are tools, SmolLM2's
-knows none; several open with a system prompt of their own where none is given."""
+"""The framing for the unknown template of an unknown server. Llama 2 takes about three tokens per
+message, ChatML four and Llama 3 five. Qwen's and Hermes' begin with about a hundred if there are
+tools; SmolLM2's has no place for tools. Several add a system prompt of their own if none is given.
+"""

@@ -11,11 +11,11 @@ from typing import Final
 from ullage.core.dialects.sse import Garbled
 
 MOST_BYTES: Final = 16 * 1024 * 1024
-"""Bytes of a line at most; the last one of `/api/generate` repeats the context as numbers."""
+"""Most bytes of a line; the last one of `/api/generate` repeats the context as numbers."""
 
 
 class Lines:
-    """Cut a stream into lines. The cost is that of the bytes, however they are cut."""
+    """Cuts a stream into lines. The time is linear in the bytes, however they are split."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most = most_bytes
@@ -23,9 +23,9 @@ class Lines:
         self._size = 0
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the lines that these bytes complete, each as it came and with its LF.
+        """Return the lines that these bytes complete, each unchanged and with its LF.
 
-        Raises Garbled for a line over the bound; the stream is of no use after it.
+        Raises Garbled for a line over the bound; the stream cannot be used after it.
         """
         *lines, rest = data.split(b"\n")
         found: list[bytes] = []
@@ -38,9 +38,9 @@ class Lines:
         return found
 
     def end(self) -> bytes:
-        """Return what is left at the end of the stream: a line without its LF, or nothing.
+        """Return the rest at the end of the stream: a line without its LF, or nothing.
 
-        An answer that is no stream is one such line.
+        An answer that is not a stream is one such line.
         """
         left, self._held, self._size = b"".join(self._held), [], 0
         return left
@@ -56,12 +56,12 @@ class Lines:
 
 
 class Members:
-    """Cut a JSON array that arrives in pieces into its members, which are objects."""
+    """Cuts a JSON array that arrives in pieces into its members, which are objects."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most = most_bytes
         self._data = b""
-        self._at = 0  # what was looked at
+        self._at = 0  # position of the scan
         self._depth = 0
 
     def feed(self, data: bytes) -> list[bytes]:
@@ -69,7 +69,7 @@ class Members:
         data, start, found = self._data + data, 0, list[bytes]()
         for token in _TOKEN.finditer(data, self._at):
             mark = token[0]
-            if mark == b'"':  # a string that goes on
+            if mark == b'"':  # a string without its end
                 break
             if mark == b"{":
                 start = start if self._depth else token.start()
@@ -86,9 +86,9 @@ class Members:
         return found
 
     def end(self) -> bytes:
-        """Return nothing: what is left at the end of the stream is no member."""
+        """Return nothing: the rest at the end of the stream is not a member."""
         return b""
 
 
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|["{}]', re.DOTALL)
-"""Braces, strings, and the quote that begins a string whose end has not come."""
+"""Braces, strings, and the opening quote of a string whose end has not arrived."""

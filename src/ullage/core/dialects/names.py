@@ -1,4 +1,4 @@
-"""The names of the dialects: each is that of a folder beside this file."""
+"""The names of the dialects: each is that of a folder next to this file."""
 
 from __future__ import annotations
 
@@ -22,4 +22,4 @@ DIALECTS: Final = (
 """All of them, in the order in which they are listed."""
 
 DEFAULT: Final = OPENAI_CHAT
-"""The dialect of what shows no other: it is the one that most servers speak."""
+"""The dialect of requests that show no other: most servers use it."""

@@ -1,4 +1,4 @@
-"""What OpenAI's two APIs have in common: hosts, the cache key, errors as clients read them."""
+"""Common parts of OpenAI's two APIs: hosts, the cache key, the form of errors."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 HOSTS: Final = ("api.openai.com", ".openai.azure.com")
-"""Hosts of OpenAI's own service, also as Azure runs it; those with a dot are endings."""
+"""Hosts of OpenAI's own service, including Azure's; those with a leading dot are endings."""
 
 KEYED: Final = (*HOSTS, "api.mistral.ai")
-"""Who takes `prompt_cache_key`: requests of one key are sent to where their prefix is cached
-(OpenAI's guide "Prompt caching"; Mistral's, of the same name). Other servers may refuse it."""
+"""Hosts that accept `prompt_cache_key`: requests with the same key are sent to where their prefix
+is cached (OpenAI's guide "Prompt caching"; Mistral's, of the same name). Other servers may refuse
+it.
+"""
 
 
 def is_openai(base_url: str) -> bool:
@@ -21,7 +23,7 @@ def is_openai(base_url: str) -> bool:
 
 
 def find_cache_key(base_url: str) -> str | None:
-    """Return the field that says which requests share a prefix, None where there is none."""
+    """Return the field that marks requests with a shared prefix, or None."""
     return "prompt_cache_key" if _serves(KEYED, base_url) else None
 
 
@@ -37,7 +39,7 @@ def report(status: int, code: str, text: str) -> Mapping[str, Any]:
 
 
 def write_too_large(tokens: int, bound: int, field: str) -> Mapping[str, Any]:
-    """Return the body that refuses a prompt in the words of OpenAI."""
+    """Return the body of a refusal of a prompt, in OpenAI's words."""
     text = (
         f"This model's maximum context length is {bound} tokens. However, your messages resulted "
         f"in {tokens} tokens. Please reduce the length of the messages."

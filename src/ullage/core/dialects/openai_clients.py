@@ -1,4 +1,4 @@
-"""Clients that speak both of OpenAI's APIs: its own, and LiteLLM's (openai 3.54, litellm 1.110)."""
+"""Clients that use both of OpenAI's APIs: its own, and LiteLLM's (openai 3.54, litellm 1.110)."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ def make_openai(*paths: Path) -> ClientForm:
 
 
 def find_openai(client: Any, given: Mapping[str, Any]) -> Recipient:
-    """Return whom a call of OpenAI's client asks."""
+    """Return the target of a call of OpenAI's client."""
     url, key = find_url(client, "base_url"), find_text(client, "api_key")
     return Recipient(find_text(given, "model"), url, key)
 
 
 def find_litellm(client: Any, given: Mapping[str, Any]) -> Recipient:
-    """Return whom a call of LiteLLM's asks.
+    """Return the target of a call of LiteLLM's.
 
-    `api_base` names a server, and then what stands before the `/` of a model is how LiteLLM speaks
-    with it. A Router's group is the model of its deployments where they are all one.
+    `api_base` names a server; then the part of the model before the `/` is LiteLLM's protocol for
+    it. A Router's group is the model of its deployments if they are all the same.
     """
     listed = field_of(client, "get_model_list")
     model = find_text(given, "model")

@@ -1,9 +1,9 @@
-"""Read a provider's error: what is too big, by how much, and how sure that is.
+"""Reads a provider's error: what is too big, by how much, and how certain that is.
 
-Order: statuses that never mean overflow, structured codes, then the table of wordings
-(`wordings`): vetoes, totals before inputs, anchored sentences, and a generic tier marked
-`likely`. Opens bodies as they come: objects, lists, JSON inside strings, frames of a stream. It
-knows no HTTP client and decides no recovery.
+Order: statuses that never mean overflow, structured codes, then the table of wordings (`wordings`):
+vetoes, totals before inputs, anchored sentences, and a generic tier marked `likely`. Reads bodies
+in any form: objects, lists, JSON inside strings, frames of a stream. This module knows no HTTP
+client and decides no recovery.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 STATUSES: Final[Mapping[int, Kind]] = {402: "quota", 429: "rate_limit"}
 
 ABSENT: Final = frozenset({404, 405})
-"""Refusals of what is asked for; a wording that is only likely means nothing."""
+"""Statuses for something that does not exist; a `likely` wording with them means nothing."""
 
 FORBIDDEN: Final = frozenset({401, 403})
-"""Refusals of who asks: no wording in them is about size."""
+"""Statuses that refuse the caller: no wording with them is about size."""
 
 
 def classify(
@@ -34,9 +34,9 @@ def classify(
 ) -> ErrorKind:
     """Classify an error response. `body` is text, bytes, or the parsed body; never raises.
 
-    `status` may be 200: some servers report an overflow inside a stream. A body that is not known
-    is None; one that is known to be empty is "". `headers` tell a rate limit from a sentence that
-    only looks like an overflow.
+    `status` may be 200: some servers report an overflow inside a stream. An unknown body is None; a
+    body that is known to be empty is "". `headers` separate a rate limit from a sentence that only
+    looks like an overflow.
     """
     fields, texts = _open(body)
     texts = [_plain(text) for text in texts[:_MOST]]
@@ -56,9 +56,9 @@ def classify(
 
 
 def match_wording(texts: Sequence[str], rows: Sequence[Wording] | None = None) -> ErrorKind | None:
-    """Return what the first row that matches says of these texts, or None.
+    """Return the meaning of the first row that matches these texts, or None.
 
-    The table is loaded with the first error: most programs never see one.
+    The table is loaded with the first error, because most programs never see one.
     """
     if rows is None:
         from ullage.core.dialects.wordings import ROWS
@@ -73,11 +73,11 @@ def match_wording(texts: Sequence[str], rows: Sequence[Wording] | None = None) -
 
 
 def doubt_quoted(kind: ErrorKind, request: Iterable[Any]) -> ErrorKind:
-    """Return what an error means where its words may stand in the request that it is about.
+    """Return the meaning of an error whose words may be quoted from the request itself.
 
-    Validators quote what they refuse. So a sentence that the client wrote itself proves nothing: no
-    limit is taken from it, and no law of a model; what may be an overflow is only `likely` one.
-    `request` are the values of the request, in which text is looked for.
+    Validators quote the text that they refuse. So a sentence that the client wrote proves nothing:
+    it gives no limit and no law of a model, and an overflow is only `likely`. `request` holds the
+    values of the request, in which the words are searched.
     """
     said = _fold(kind.said)
     if len(said) < SHORTEST_QUOTE or not any(said in _fold(text) for text in _list_texts(request)):
@@ -88,18 +88,18 @@ def doubt_quoted(kind: ErrorKind, request: Iterable[Any]) -> ErrorKind:
 
 
 SHORTEST_QUOTE: Final = 8
-"""Characters of a wording below which it is no sentence that somebody could quote."""
+"""Characters below which a wording is too short to be a quoted sentence."""
 
 _MARKS: Final = str.maketrans("", "", "\\\"'`")
 
 
 def _fold(text: str) -> str:
-    """Return a text without case, marks of quotation, separators of thousands, runs of space."""
+    """Return a text without case, quotation marks, thousands separators and repeated spaces."""
     return " ".join(_SEPARATOR.sub("", text).translate(_MARKS).casefold().split())
 
 
 def _list_texts(values: Iterable[Any]) -> Iterator[str]:
-    """Yield the texts in values, the names of fields among them, whatever is nested in them."""
+    """Yield the texts in values, including names of fields, at any depth."""
     waiting = [*values]
     while waiting:
         value = waiting.pop()
@@ -120,7 +120,7 @@ def _read(row: Wording, named: Mapping[str, str | None]) -> ErrorKind:
     size = size + more if size is not None and more is not None else size
     kind = row.kind
     if kind == "total" and (output == 0 or (size or 0) > (limit or _ENDLESS)):
-        kind = "input"  # no output, however small, would have helped
+        kind = "input"  # no output limit would have helped
     return ErrorKind(kind, limit or None, size, row.certainty, row.about, output_tokens=output)
 
 
@@ -128,7 +128,7 @@ _ENDLESS: Final = 10**12
 
 
 def _number(digits: str | None) -> int | None:
-    """Return a number of tokens; "128k" and one of too many digits are none: no guesses."""
+    """Return a number of tokens, or None for "128k" or too many digits, as we do not guess."""
     return int(digits) if digits and digits.isascii() and digits.isdigit() else None
 
 
@@ -156,7 +156,7 @@ def _find_codes(fields: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, 
 
 
 def _is_quota(fields: Sequence[Mapping[str, Any]], texts: Sequence[str]) -> bool:
-    """Tell whether money or a plan ran out, which waiting does not mend: by code, else by words."""
+    """Tell whether money or a plan ran out, so that waiting is no help: by code, else by words."""
     kinds = [kind for _, kind in _find_codes(fields) if kind in ("quota", "rate_limit")]
     if kinds:
         return "quota" in kinds
@@ -165,13 +165,13 @@ def _is_quota(fields: Sequence[Mapping[str, Any]], texts: Sequence[str]) -> bool
 
 
 def _classify_status(status: int | None, body: Any, headers: Mapping[str, str] | None) -> ErrorKind:
-    """Return what a status and headers say where no words do."""
+    """Return the meaning of a status and headers if no words are known."""
     if _is_used_up(headers):
         return ErrorKind("rate_limit")
     if status == 413:
-        return ErrorKind("bytes")  # RFC 9110, 15.5.14: the content is larger than is accepted
+        return ErrorKind("bytes")  # RFC 9110, 15.5.14: content too large
     if status == 400 and isinstance(body, str | bytes | bytearray) and not body.strip():
-        return ErrorKind("input", certainty="likely")  # Cerebras says nothing else
+        return ErrorKind("input", certainty="likely")  # Cerebras sends nothing else
     return ErrorKind("other")
 
 
@@ -180,7 +180,7 @@ def _waits(headers: Mapping[str, str] | None) -> bool:
 
 
 def _is_used_up(headers: Mapping[str, str] | None) -> bool:
-    """Tell whether a rate limit has nothing left, as `x-ratelimit-remaining-tokens: 0`."""
+    """Tell whether a rate limit has nothing left, such as `x-ratelimit-remaining-tokens: 0`."""
     return any(
         "ratelimit" in name.lower() and "remaining" in name.lower() and str(value).strip() == "0"
         for name, value in (headers or {}).items()
@@ -194,10 +194,10 @@ _HEAD, _TAIL = 16_384, 4_096
 
 
 def _plain(text: str) -> str:
-    """Return a text as the table reads it: its ends, no tags, numbers without separators.
+    """Return a text as the table needs it: its ends, no tags, numbers without separators.
 
-    What is wrong is said at the beginning, or at the end of a traceback; the middle of a longer
-    text is an echo of the request.
+    The error is at the beginning, or at the end of a traceback; the middle of a longer text is an
+    echo of the request.
     """
     if len(text) > _HEAD + _TAIL:
         text = f"{text[:_HEAD]}\n{text[-_TAIL:]}"
@@ -208,21 +208,23 @@ def _plain(text: str) -> str:
 _Opened = tuple[list[Mapping[str, Any]], list[str]]
 
 _DEEPEST: Final = 8
-"""Levels of nesting that are opened; the deepest body seen has five (a list, JSON in a string)."""
+"""Levels of nesting that are read; the deepest body seen has five (a list, JSON in a string)."""
 
 _MOST: Final = 32
-"""Texts and members of a list that are read; one error has a handful."""
+"""Texts and members of a list that are read; one error has only a few."""
 
 _NAMES: Final = (
     *("error", "errors", "message", "msg", "detail", "details", "metadata", "raw"),
     *("Error", "Message", "errorMessage", "error_message", "violations", "quotaId", "body"),
 )
 _INNER: Final = ("response", "incomplete_details", "innererror")
-"""Fields that are opened as objects only: as text, `response` is what a model said (Ollama)."""
+"""Fields that are read only if they are objects: as text, `response` is the model's answer
+(Ollama).
+"""
 
 
 def _open(body: Any, depth: int = 0) -> _Opened:
-    """Return the objects that may carry codes, outermost first, and the texts to search."""
+    """Return the objects that may have codes, outermost first, and the texts to search."""
     if depth > _DEEPEST:
         return [], []
     if isinstance(body, bytes | bytearray):
@@ -247,7 +249,7 @@ def _all(opened: list[_Opened]) -> _Opened:
 
 
 def _parse_frames(text: str) -> list[Any]:
-    """Return the JSON that a text is, or that of the frames of a stream (`data: {...}`)."""
+    """Return the JSON value of a text, or those of the frames of a stream (`data: {...}`)."""
     frames = [line[5:] for line in text.splitlines() if line.startswith("data:")] or [text]
     frames = [*frames[:_MOST], *frames[_MOST:][-_MOST:]]  # an error begins or ends a stream
     found: list[Any] = []

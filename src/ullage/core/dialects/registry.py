@@ -1,6 +1,6 @@
 """All dialects, found by name or by the shape of their messages.
 
-A wrong guess costs a miscount, so only what one dialect has and the others lack counts as a mark.
+A wrong guess causes a miscount, so only a shape that a single dialect has counts as a mark.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ DIALECTS: Final[Sequence[DialectName]] = names.DIALECTS
 DEFAULT: Final[DialectName] = names.DEFAULT
 
 LOOKED_AT: Final = 64
-"""Messages looked at from either end, and parts of each: marks stand where tools were used, and
-in a tool loop that is every other message."""
+"""Messages searched from each end, and parts of each: marks are where tools were used, and in a
+tool loop that is every other message.
+"""
 
 
 @cache
@@ -37,10 +38,10 @@ def find(name: DialectName) -> Dialect:
 
 
 def make_reader(name: DialectName, salt: str = "") -> Assembly:
-    """Return what puts together one answer of this dialect.
+    """Return an object that assembles one answer of this dialect.
 
-    Calls that came without an id get one made from `salt`: give each answer of a conversation
-    its own, or two answers may name a call alike.
+    Calls without an id get one made from `salt`. Each answer of a conversation needs its own salt,
+    or two answers may use the same id.
     """
     return find(name).make_reader(salt)
 
@@ -52,7 +53,7 @@ def dialects() -> tuple[Dialect, ...]:
 
 
 def load_all() -> None:
-    """Load every dialect whole: a server does so before the first request waits for it."""
+    """Load every dialect fully; a server does this before the first request."""
     for known in dialects():
         known.make_codec(None, None)
         known.make_reader("")
@@ -66,7 +67,7 @@ def aliases() -> Mapping[str, DialectName]:
 
 
 def parse_name(text: object) -> DialectName:
-    """Return the dialect of this name; raises ConfigurationError that lists the known ones."""
+    """Return the dialect with this name; raises ConfigurationError that lists the known ones."""
     name = text.strip().lower().replace("-", "_") if isinstance(text, str) else ""
     if name in DIALECTS:
         return name
@@ -80,10 +81,10 @@ def parse_name(text: object) -> DialectName:
 
 
 def recognise(messages: Any, *, system: Any = None, tools: Any = None) -> DialectName:
-    """Return the dialect that a request's shape shows; `DEFAULT` where nothing does.
+    """Return the dialect that a request's shape shows; `DEFAULT` if it shows none.
 
-    What the messages show beats `system` and `tools`. Looks at `LOOKED_AT` messages from either
-    end and stops at the first mark. Never raises: what is no history is for the codec to refuse.
+    Marks in the messages override `system` and `tools`. Searches `LOOKED_AT` messages from each end
+    and stops at the first mark. Never raises: the codec refuses invalid histories.
     """
     found = detect(messages)
     if found is not None:
@@ -95,7 +96,7 @@ def recognise(messages: Any, *, system: Any = None, tools: Any = None) -> Dialec
 
 
 def detect(messages: Any) -> DialectName | None:
-    """Return the dialect that messages show by themselves, None where they show none."""
+    """Return the dialect that messages alone show, or None if they show none."""
     marks = _marks()
     if isinstance(messages, str):
         return marks.text
@@ -103,15 +104,15 @@ def detect(messages: Any) -> DialectName | None:
 
 
 def list_histories() -> tuple[str, ...]:
-    """Return the fields in which requests of the dialects hold their history."""
+    """Return the fields that hold the history in requests of the dialects."""
     return tuple(dict.fromkeys(known.fields.messages for known in dialects()))
 
 
 def find_history(fields: Mapping[str, Any]) -> tuple[str, DialectName | None] | None:
-    """Return the field of a request that holds its history, and the dialect that its fields show.
+    """Return the field of a request that holds its history, and the dialect shown by its fields.
 
-    Several dialects call it `messages`: then a system prompt beside it tells, or the messages do
-    (None). Returns None for what holds no history.
+    Several dialects name it `messages`; then a separate system prompt decides, or else the messages
+    must (None). Returns None if there is no history.
     """
     for key in list_histories():
         alike = [known for known in dialects() if known.fields.messages == key]
@@ -141,7 +142,7 @@ class _Marks:
         self._items = next(name for name, shape in shapes if shape.items)
 
     def message(self, message: Any) -> DialectName | None:
-        """Return the dialect of a message, None where it shows none."""
+        """Return the dialect of a message, or None if it shows none."""
         for name, is_message in self._messages:
             if is_message(message):
                 return name
@@ -158,7 +159,7 @@ class _Marks:
         found = next((found for piece in pieces if (found := self._part(piece))), None)
         if found is not None or kind != "message":
             return found
-        # more than one calls a message so; one of them has parts of type `text` in it
+        # several dialects have this type; only one of them has parts of type `text` in it
         spoken = any(field_of(piece, "type") == "text" for piece in pieces)
         return self.blocks if spoken else self._items
 
@@ -173,7 +174,7 @@ class _Marks:
         return self._types.get(kind)
 
     def tool(self, tool: Any) -> DialectName | None:
-        """Return the dialect of a tool's definition, None where it shows none."""
+        """Return the dialect of a tool's definition, or None if it shows none."""
         found = next((name for name, is_tool in self._tools if is_tool(tool)), None)
         if found is None and isinstance(field_of(tool, "type"), str):
             return self._items
@@ -181,7 +182,7 @@ class _Marks:
 
 
 def _functions(pairs: Iterable[tuple[DialectName, Any]]) -> Sequence[tuple[DialectName, Any]]:
-    """Return the functions that a dialect brings itself."""
+    """Return the pairs with a function: a dialect may have none."""
     return [(name, tells) for name, tells in pairs if tells is not None]
 
 
@@ -191,7 +192,7 @@ def _marks() -> _Marks:
 
 
 def _ends(values: Any) -> Sequence[Any]:
-    """Return the first and last values of a list, of anything else none."""
+    """Return the first and last values of a list; empty for anything else."""
     if not isinstance(values, list | tuple):
         return ()
     if len(values) <= 2 * LOOKED_AT:

@@ -1,6 +1,6 @@
-"""A whole answer of a model, what arrives of it piece by piece, and what assembles the pieces.
+"""A whole answer of a model, its pieces as they arrive, and their assembly.
 
-It knows no dialect.
+This module knows no dialect.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ullage.core.messages.fields import pick
 from ullage.core.messages.transcript import Call
 
 Stop = Literal["end", "calls", "length", "filter", "other"]
-"""Why an answer ended: by itself, for tools, at a limit, withheld, or for a reason not known."""
+"""Why an answer ended: by itself, for tools, at a limit, by a filter, or for an unknown reason."""
 
 
 Kind = Literal["text_delta", "reasoning_delta"]
@@ -33,12 +33,12 @@ class Delta(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a model answered.
+    """A model's answer.
 
-    `thoughts` are blocks of reasoning just as this dialect wants them sent back: Anthropic's
-    blocks with their signature, Responses' items, of Chat the fields of the assistant message.
-    `calls` have ids that are never empty and differ within the answer. `report` holds what was
-    said of usage and of the end, for `View.observe`.
+    `thoughts` are blocks of reasoning in the form in which this dialect wants them back:
+    Anthropic's blocks with their signature, Responses' items, Chat's fields of the assistant
+    message. `calls` have non-empty ids that differ within the answer. `report` has usage and end,
+    for `View.observe`.
     """
 
     text: str
@@ -50,11 +50,10 @@ class Reply:
 
 
 class Assembly(Protocol):
-    """Put together one answer from its events. The rooms of the dialects implement it.
+    """Assembles one answer from its events. The folders of the dialects implement it.
 
-    `begun` tells that content has arrived, `called` that some of a tool call has, `ended` that
-    the terminal event has; `failed` is the event that came in its place. `text` is the text so
-    far.
+    `begun` says that content has arrived, `called` that part of a tool call has, `ended` that the
+    last event has. `failed` is an error event in its place. `text` is the text so far.
     """
 
     begun: bool
@@ -68,23 +67,23 @@ class Assembly(Protocol):
         ...
 
     def take(self, event: Mapping[str, Any]) -> list[Delta]:
-        """Take the next event, or a whole answer; return what of it is to be shown.
+        """Take the next event, or a whole answer; return the pieces to show.
 
-        Never raises: what is not understood is passed over.
+        Never raises: unknown content is ignored.
         """
         ...
 
     def reply(self) -> Reply:
-        """Return what has arrived so far as an answer."""
+        """Return the answer as far as it has arrived."""
         ...
 
 
 class Watch(ABC):
-    """What the events of one stream tell as they pass; nothing of their content is kept.
+    """The facts that the events of one stream show as they pass; their content is not kept.
 
-    `begun` is set by the first event that is more than an opening, `ended` by the terminal one;
-    `failed` is an error in the place of an answer. `report` is what to learn from, once it is
-    complete. The folders of the dialects derive from it.
+    `begun` is set by the first event that is more than an opening, `ended` by the last one;
+    `failed` is an error in place of an answer. `report` is the complete usage report to learn from.
+    The folders of the dialects derive from it.
     """
 
     __slots__ = ("begun", "ended", "failed", "report")
@@ -96,7 +95,7 @@ class Watch(ABC):
 
     @abstractmethod
     def see(self, event: Any) -> bool:
-        """Read an event, a mapping or an SDK's object; tell whether it is one of this dialect."""
+        """Read an event, a mapping or an SDK object; tell whether it is one of this dialect."""
         ...
 
 
@@ -109,14 +108,14 @@ TELLING: Final = (
     "context_management",
     "input_transformations",
 )
-"""Fields of a response that tell of its size, or of what the server did to the prompt."""
+"""Fields of a response about its size, or about the server's changes to the prompt."""
 
 
 def extract_report(response: Any) -> Any:
-    """Return what an SDK's response tells of its size, without its content.
+    """Return the size report of an SDK's response, without its content.
 
-    Writing out a whole response costs time, and warns where the SDK has put a parsed value into
-    it. What reports no usage this way is returned as it is.
+    Converting a whole response costs time, and warns if the SDK has put a parsed value into it. A
+    response without such a report is returned unchanged.
     """
     if (
         type(response) is dict
@@ -136,13 +135,13 @@ def extract_report(response: Any) -> Any:
 
 
 COMPACTION: Final = "compaction"
-"""The type of what a provider compacted, in answers of Anthropic and of OpenAI."""
+"""The type of a provider's compaction, in answers of Anthropic and of OpenAI."""
 
 
 def assign_ids(calls: Iterable[tuple[str, str, str]], salt: str) -> tuple[Call, ...]:
-    """Return calls (id, name, arguments) with ids that are never empty and never the same.
+    """Return calls (id, name, arguments) with non-empty and unique ids.
 
-    Arguments that are missing are those of a call without any: `{}`.
+    Missing arguments become `{}`, as for a call without any.
     """
     made: list[Call] = []
     used: set[str] = set()
@@ -154,9 +153,9 @@ def assign_ids(calls: Iterable[tuple[str, str, str]], salt: str) -> tuple[Call, 
 
 
 def _make_id(salt: str, place: int, used: set[str]) -> str:
-    """Return an id made of the salt and the place of a call.
+    """Return an id made from the salt and the place of a call.
 
-    Nine letters and digits: Mistral's API takes no other ids, and all others take these.
+    Nine letters and digits: Mistral's API accepts no other ids, and all others accept these.
     """
     attempt = 0
     while True:
@@ -168,25 +167,25 @@ def _make_id(salt: str, place: int, used: set[str]) -> str:
 
 
 def as_json(value: object) -> str:
-    """Return arguments as JSON text: text as it is, nothing as none, the rest written out."""
+    """Return arguments as JSON text: text unchanged, None as empty, other values encoded."""
     if value is None or isinstance(value, str):
         return value or ""
     try:
         return json.dumps(value, ensure_ascii=False)
-    except (TypeError, ValueError, RecursionError):  # what no JSON text can have been
+    except (TypeError, ValueError, RecursionError):  # not from any JSON text
         return ""
 
 
 def read_text(value: object) -> str:
-    """Return a field that ought to be text; anything else is none."""
+    """Return a field that should be text; anything else becomes an empty text."""
     return value if isinstance(value, str) else ""
 
 
 def fields(value: object) -> Mapping[str, Any]:
-    """Return a field that ought to be a mapping; anything else is an empty one."""
+    """Return a field that should be a mapping; anything else becomes an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 
 def members(value: object) -> list[Mapping[str, Any]]:
-    """Return the mappings of a field that ought to be a list of them."""
+    """Return the mappings of a field that should be a list of them."""
     return [v for v in value if isinstance(v, Mapping)] if isinstance(value, list | tuple) else []

@@ -1,6 +1,6 @@
-"""What a request asks its provider to leave out by itself, once the prompt is large enough.
+"""Edits that a request asks its provider to make itself, once the prompt is large enough.
 
-The folders beside this file read it from the fields of a request. It knows no window.
+The folders next to this file read them from the fields of a request. This module knows no window.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from ullage.core.messages.fields import mapping
 
 @dataclass(frozen=True, slots=True)
 class ServerEdits:
-    """An edit of the provider's own: its name, and the prompt tokens from which it is made.
+    """An edit by the provider: its name, and the prompt tokens from which it is made.
 
-    `at` is 0 where it is made at once, None where the provider chooses.
+    `at` is 0 if it is made at once, None if the provider chooses.
     """
 
     name: str
     at: int | None = None
 
     def describe(self) -> str:
-        """Return what the provider does, in words for people."""
+        """Describe the provider's edit for people."""
         if self.at is None:
             return f"the provider makes room by itself ({self.name})"
         at = "now" if self.at == 0 else f"at {self.at:,} tokens"
@@ -32,11 +32,11 @@ class ServerEdits:
 
 @dataclass(frozen=True, slots=True)
 class NativeCompaction:
-    """How a provider is asked to compact, and nothing else.
+    """The request for a compaction by the provider, without an answer.
 
-    `path` goes behind the address of a call. `fields` are sent besides the conversation, `headers`
-    besides the endpoint's own. `read` returns the message that stands for what was compacted, None
-    where the answer has none.
+    `path` is appended to the address of a call. `fields` are sent in addition to the conversation,
+    `headers` in addition to the endpoint's own. `read` returns the message that replaces the
+    compacted ones, or None if the response has none.
     """
 
     read: Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
@@ -46,11 +46,11 @@ class NativeCompaction:
 
 
 def list_mappings(value: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield the entries of a list that are objects; an SDK may hand out objects of its own."""
+    """Yield the entries of a list that are objects; they may be SDK objects."""
     listed = value if isinstance(value, list | tuple) else ()
     return (entry for item in listed if (entry := mapping(item)) is not None)
 
 
 def read_tokens(value: Any, default: int | None) -> int | None:
-    """Return a number of tokens, or the default where there is none."""
+    """Return a positive number of tokens, or the default for anything else."""
     return value if type(value) is int and value > 0 else default

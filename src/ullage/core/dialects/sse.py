@@ -1,7 +1,7 @@
 """Server-sent events: bytes in any pieces, events in order.
 
-Source: WHATWG HTML, 9.2.6, "Interpreting an event stream". It knows nothing of what events mean.
-Lines end at CR, LF or both and nowhere else: U+2028 inside of JSON text is text.
+Source: WHATWG HTML, 9.2.6, "Interpreting an event stream". This module does not know the meaning of
+events. Lines end at CR, LF or both and nowhere else: U+2028 inside JSON text is text.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Final, NamedTuple
 from ullage.core.errors import ProviderError
 
 MOST_BYTES: Final = 16 * 1024 * 1024
-"""The largest event that is taken; the longest ones repeat a whole answer."""
+"""The largest event that is accepted; the longest ones repeat a whole answer."""
 
 
 class Garbled(ProviderError):  # noqa: N818 - named for what the answer was
     """Report an invalid response.
 
-    `torn` tells that only its end is missing. `sample` is what was met instead, as it came: it
-    may quote secrets, so the message does without.
+    `torn` says that only its end is missing. `sample` is the received text, unchanged: it may quote
+    secrets, so the message does not contain it.
     """
 
     code = "garbled"
@@ -31,14 +31,14 @@ class Garbled(ProviderError):  # noqa: N818 - named for what the answer was
 
 
 class SseEvent(NamedTuple):
-    """One event: its name, empty where it has none, and its data."""
+    """One event: its name, empty if it has none, and its data."""
 
     name: str
     data: str
 
 
 class Events:
-    """Cut a stream into events. The cost is that of the bytes, however they are cut."""
+    """Cuts a stream into events. The time is linear in the bytes, however they are split."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most = most_bytes
@@ -52,7 +52,7 @@ class Events:
     def feed(self, data: bytes) -> list[SseEvent]:
         """Return the events that these bytes complete.
 
-        Raises Garbled for an event over the bound, the stream is of no use after it.
+        Raises Garbled for an event over the bound; the stream cannot be used after it.
         """
         if not data:
             return []
@@ -77,8 +77,8 @@ class Events:
     def end(self) -> list[SseEvent]:
         """Return the event that the end of the stream completes, if any.
 
-        The standard drops an event without its empty line; servers that leave the last one out
-        mean it. One that was torn is no JSON, so it shows.
+        The standard drops an event without its empty line, but servers that omit the last one mean
+        the event. A torn event is noticed, because it is no valid JSON.
         """
         found: list[SseEvent] = []
         if self._line:

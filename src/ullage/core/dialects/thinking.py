@@ -1,9 +1,9 @@
-"""The budget of thinking in a request: lowered where its answer was lowered to it, or below.
+"""The thinking budget in a request: lowered if the limit of the answer was lowered to it or below.
 
 Anthropic counts thinking into `max_tokens` and refuses a `thinking.budget_tokens` that is not less
-(Messages API, "Extended thinking", 2026), at Bedrock too; so does OpenRouter with its
+(Messages API, "Extended thinking", 2026), also on Bedrock; so does OpenRouter with its
 `reasoning.max_tokens`. Gemini counts `thinkingBudget` into `maxOutputTokens` and refuses nothing:
-all of an answer may go into it. It reads no messages.
+thinking may use up the whole answer. This module reads no messages.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ LEAST_THINKING: Final = 1_024
 2026)."""
 
 LEAST_ANSWER: Final = 1_024
-"""Tokens that stay for the answer beside thinking, or a quarter of all. Our choice."""
+"""Tokens that stay for the answer in addition to thinking, or a quarter of all. Our choice."""
 
 LEAST_GEMINI: Final = 512
-"""The least `thinkingBudget` that every model of Gemini 2.5 takes (Gemini API, "Thinking")."""
+"""The least `thinkingBudget` that every model of Gemini 2.5 accepts (Gemini API, "Thinking")."""
 
 
 class _Budget(NamedTuple):
-    """The keys of a budget, the least it may be, and what stands in the field without thinking."""
+    """The keys of a budget, its least value, and the value of the field without thinking."""
 
     keys: tuple[str, ...]
     least: int
@@ -40,7 +40,7 @@ _BUDGETS: Final[Mapping[str, _Budget]] = {
     "thinkingConfig": _Budget(_GEMINI, LEAST_GEMINI, None),
     "thinking_config": _Budget(_GEMINI, LEAST_GEMINI, None),
 }
-"""By the name of the field in which it stands."""
+"""By the name of the field that holds it."""
 
 _AROUND: Final = (
     "additionalModelRequestFields",
@@ -54,13 +54,13 @@ _AROUND: Final = (
 
 
 def lower_thinking(fields: Any, asked: int, given: int) -> dict[str, Any]:
-    """Return the fields of a request whose budget of thinking leaves a lowered answer no room.
+    """Return the changed fields of a request whose thinking budget leaves a lowered answer no room.
 
-    `asked` is the limit of the answer that the request came with, `given` the one that it is sent
-    with, in tokens. A budget is halved until it fits, so that it stays the same over many requests:
-    each change costs a provider's cache. Thinking that would fall below the least of a provider is
-    turned off, where it can be. A budget over `asked` stays: with thinking between calls of tools
-    it may be. Fields that need no change are not in the result.
+    `asked` is the original limit of the answer, `given` the one that is sent, in tokens. A budget
+    is halved until it fits, so that it stays the same over many requests: each change costs a
+    provider's cache. If thinking would fall below a provider's least value, it is turned off, if
+    possible. A budget over `asked` stays, because it is allowed with thinking between tool calls.
+    Fields without a change are not in the result.
     """
     if given >= asked:
         return {}
@@ -74,7 +74,7 @@ def lower_thinking(fields: Any, asked: int, given: int) -> dict[str, Any]:
 
 
 def _lower_held(fields: Any, asked: int, given: int) -> dict[str, Any]:
-    """Do as `lower_thinking` with the budgets that stand in these fields themselves."""
+    """Do as `lower_thinking` with the budgets directly in these fields."""
     found: dict[str, Any] = {}
     most = given - min(LEAST_ANSWER, given // 4)
     for name, kind in _BUDGETS.items():
@@ -88,13 +88,13 @@ def _lower_held(fields: Any, asked: int, given: int) -> dict[str, Any]:
 
 
 def _is_budget(held: Any, key: str, asked: int) -> bool:
-    """Tell whether a field that can be changed holds a budget inside the answer."""
+    """Tell whether a field that can be changed holds a budget within the answer."""
     budget = field_of(held, key)
     return type(budget) is int and 0 < budget < asked and _can_change(held)
 
 
 def _lower(held: Any, kind: _Budget, key: str, most: int) -> Any:
-    """Return a field with its budget halved as often as it is over the most, or without one."""
+    """Return a field with its budget halved until it fits, or with thinking off."""
     budget = lowered = field_of(held, key)
     while lowered > max(most, 0):
         lowered //= 2
@@ -104,7 +104,7 @@ def _lower(held: Any, kind: _Budget, key: str, most: int) -> Any:
 
 
 def _drop_clearing(fields: Any) -> dict[str, Any]:
-    """Return the provider's own edits without those of thinking, which it takes beside it alone.
+    """Return the provider's own edits without those of thinking, which need thinking.
 
     "`clear_thinking_20251015` strategy requires `thinking` to be enabled or adaptive", Anthropic.
     """
@@ -117,12 +117,12 @@ def _drop_clearing(fields: Any) -> dict[str, Any]:
 
 
 def _can_change(holder: Any) -> bool:
-    """Tell whether a holder of fields can be copied with other values."""
+    """Tell whether an object with fields can be copied with other values."""
     return isinstance(holder, Mapping) or hasattr(holder, "model_copy")
 
 
 def _change(holder: Any, changed: Mapping[str, Any]) -> Any:
-    """Return a copy of a mapping or of an SDK's object with other values."""
+    """Return a copy of a mapping or of an SDK object with other values."""
     if isinstance(holder, Mapping):
         return {**holder, **changed}
     return holder.model_copy(update=dict(changed))

@@ -1,8 +1,8 @@
 """A provider's usage report, as disjoint buckets.
 
-Providers mean different things by the same word (the table of the measuring page): OpenAI's
-`prompt_tokens` includes cached tokens, Anthropic's `input_tokens` leaves them out. It knows
-nothing of counting and nothing of windows.
+Providers use the same word for different things (the table of the measuring page): OpenAI's
+`prompt_tokens` includes cached tokens, Anthropic's `input_tokens` does not. This module knows
+nothing of counting and of windows.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Fields = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What one call used, in tokens, in buckets that do not overlap.
+    """The tokens of one call, in buckets that do not overlap.
 
-    `input` is uncached input; `reasoning` is the part of the answer that was thinking and is not
-    in `output`. Two of them add up bucket by bucket.
+    `input` is uncached input; `reasoning` is the thinking part of the answer and is not in
+    `output`. Two usages add up bucket by bucket.
     """
 
     input: int
@@ -54,11 +54,10 @@ class Usage:
 
     @classmethod
     def from_report(cls, report: Any, *, dialect: str | None = None) -> Usage | None:
-        """Read a usage report (mapping or SDK object, or a whole response that holds one).
+        """Read a usage report (mapping or SDK object, or a whole response that has one).
 
-        Returns None when the report is missing, partial or malformed: unknown is not zero.
-        `dialect` is found out from the keys; give the name of one to decide it. Raises
-        ConfigurationError for another name.
+        Returns None if the report is missing, partial or malformed: unknown is not zero. `dialect`
+        is detected from the keys, or given by name. Raises ConfigurationError for an unknown name.
         """
         read = _reader(dialect)
         fields = _usage_fields(report)
@@ -66,7 +65,7 @@ class Usage:
 
     @classmethod
     def merge(cls, earlier: Any, later: Any, *, dialect: str | None = None) -> Usage | None:
-        """Read two reports of one stream as one: what the later one has, wins.
+        """Read two reports of one stream as one; fields of the later one win.
 
         Anthropic's `message_start` has the prompt and its `message_delta` the output, or both
         again, cumulative (Messages API, streaming). Returns None as `from_report` does.
@@ -77,10 +76,10 @@ class Usage:
 
 
 def read_openai(fields: Fields) -> Usage | None:
-    """Read OpenAI Chat or Responses usage: the prompt includes what was cached.
+    """Read OpenAI Chat or Responses usage: the prompt includes the cached tokens.
 
-    `prompt_cache_hit_tokens` is DeepSeek's word for it (API reference, `usage`). OpenAI calls its
-    count of written tokens unadjusted: it never makes the prompt larger than reported.
+    `prompt_cache_hit_tokens` is DeepSeek's name for them (API reference, `usage`). OpenAI's count
+    of written tokens is unadjusted, so it never makes the prompt larger than reported.
     """
     prompt = tokens_in(fields, "prompt_tokens", "input_tokens", absent=MALFORMED)
     details = details_in(fields, "prompt_tokens_details", "input_tokens_details")
@@ -101,10 +100,10 @@ def read_openai(fields: Fields) -> Usage | None:
 
 
 def _llamacpp(fields: Fields) -> Usage | None:
-    """Read llama.cpp: its usage where there is one, else its timings.
+    """Read llama.cpp's report: its usage if present, otherwise its timings.
 
-    `cache_n` tokens of the prompt came from the cache and `prompt_n` were worked through, never
-    none once it is done: 0 is a report from before the end.
+    `cache_n` tokens of the prompt came from the cache and `prompt_n` were processed. At the end
+    this is never 0: 0 means a report from before the end.
     """
     if any(fields.get(name) is not None for name in ("prompt_tokens", "input_tokens")):
         return _find_reader({k: v for k, v in fields.items() if k != "timings"})(fields)
@@ -126,7 +125,7 @@ _OTHERS: Final[Mapping[str, Callable[[Fields], Usage | None]]] = {
 _MARKS: Final[Mapping[str, frozenset[str]]] = {
     "llamacpp": frozenset({"timings", "prompt_n"}),
 }
-"""Keys that tell them."""
+"""Keys that identify them."""
 
 
 def _reader(dialect: str | None) -> Callable[[Fields], Usage | None] | None:
@@ -143,7 +142,7 @@ def _reader(dialect: str | None) -> Callable[[Fields], Usage | None] | None:
 
 
 def _find_reader(fields: Fields) -> Callable[[Fields], Usage | None]:
-    """Return the reader of a report by its keys, the first that are met in this order.
+    """Return the reader of a report by its keys; the first match in this order.
 
     A gateway may add another dialect's keys to its own.
     """
@@ -160,13 +159,15 @@ def _by_rank() -> Sequence[Dialect]:
 
 
 _HOLDERS: Final = ("message", "response")
-"""Where stream events keep the response: Anthropic's message_start, OpenAI's response.completed."""
+"""Fields of stream events that hold the response: Anthropic's message_start, OpenAI's
+response.completed.
+"""
 
 _USAGES: Final = ("usage", "usageMetadata", "usage_metadata")
 
 
 def _usage_fields(report: Any) -> Fields | None:
-    """Return the fields of a report, looked up in a response or stream event around it."""
+    """Return the fields of a report, which may be inside a response or a stream event."""
     fields = as_mapping(report)
     if fields is None:
         return None
@@ -179,7 +180,7 @@ def _usage_fields(report: Any) -> Fields | None:
 
 
 def details_in(fields: Fields, *names: str) -> Fields | None:
-    """Return the first of these inner mappings that is there, {} without one, None if malformed."""
+    """Return the first of these inner mappings that exists, {} without one, None if malformed."""
     for name in names:
         inner = fields.get(name)
         if inner is not None:
@@ -188,17 +189,17 @@ def details_in(fields: Fields, *names: str) -> Fields | None:
 
 
 def spellings(name: str) -> tuple[str, str]:
-    """Return a name in camelCase, as on the wire, and in snake_case, as Google's SDK has it."""
+    """Return a name in camelCase, as in JSON, and in snake_case, as in Google's SDK."""
     return name, "".join(f"_{c.lower()}" if c.isupper() else c for c in name)
 
 
 def split_answer(output: int, reasoning: int) -> tuple[int, int]:
-    """Return what was said and what was thought; some report thoughts beside the output."""
+    """Return output and reasoning tokens; some providers report reasoning apart from the output."""
     return (output - reasoning if reasoning <= output else output), reasoning
 
 
 def tokens_in(fields: Fields, *names: str, absent: int = 0) -> int:
-    """Return the first of these fields that is there, `MALFORMED` if it is no count."""
+    """Return the first of these fields that exists, or `MALFORMED` if it is no count."""
     value: Any = None
     for name in names:
         value = fields.get(name)

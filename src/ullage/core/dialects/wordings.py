@@ -1,9 +1,10 @@
-"""The table of wordings by which providers say that something is too big, or something else.
+"""The table of wordings that providers use for "too big" and for other errors.
 
-Each row is one shape of sentence, not one provider: what is too big, how it is compared, with what
-limit. It keeps a sample of the sentence it was made for. Order matters, the first row that matches
-is believed: vetoes, totals before inputs, sentences with figures before those without, and last
-the rows that are only `likely`. It knows no bodies and no status codes; `wire.overflow` does.
+Each row is one form of sentence, not one provider: what is too big, how it is compared, with what
+limit. It keeps a sample of the sentence it was made for. Order matters, because the first matching
+row wins: vetoes, totals before inputs, sentences with numbers before those without, and last the
+rows that are only `likely`. This module knows no bodies and no status codes;
+`core.dialects.overflow` does.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ullage.core.errors import Kind
 class Wording:
     """One wording; groups named `limit`, `input`, `more` and `output` are numbers of tokens.
 
-    `more` is a second part of the input, `input` and `more` add up.
+    `more` is a second part of the input; both are added.
     """
 
     kind: Kind
@@ -31,7 +32,7 @@ class Wording:
 
 
 SERVER_STATE: Final[Kind] = "server_state"
-"""What a lost `previous_response_id` is: nothing that a smaller request would help."""
+"""The kind of a lost `previous_response_id`: a smaller request would not help."""
 
 CODES: Final[Mapping[str, Kind]] = {
     "exceed_context_size_error": "input",  # llama.cpp
@@ -48,8 +49,8 @@ CODES: Final[Mapping[str, Kind]] = {
     "throttlingexception": "rate_limit",  # Bedrock
     "request_too_large": "bytes",  # Anthropic: 32 MB
     "previous_response_not_found": SERVER_STATE,
-    "invalid_function_parameters": "other",  # a schema may say anything
-    "content_filter": "other",  # Azure OpenAI; filters quote what users wrote
+    "invalid_function_parameters": "other",  # a schema may contain any words
+    "content_filter": "other",  # Azure OpenAI; filters quote users' text
     "content_policy_violation": "other",  # OpenAI
     "responsibleaipolicyviolation": "other",  # Azure OpenAI, in `innererror`
     "invalid_prompt": "other",  # OpenAI: a prompt against the usage policy
@@ -61,14 +62,14 @@ CODES: Final[Mapping[str, Kind]] = {
 """Values of `code`, `type` and `__type`, in lower case."""
 
 _NUMBER: Final = r"(?<![\d?])(?:\d{1,12}|\?)(?!\d)k?"
-"""A number as `wire.overflow` leaves it: no separators, `?` for one with too many digits."""
+"""A number as `core.dialects.overflow` prepares it: no separators, `?` for too many digits."""
 
 _PARTS: Final[Mapping[str, str]] = {
     **{f"{{{name}}}": f"(?P<{name}>{_NUMBER})" for name in ("input", "limit", "more", "output")},
     "~": r"[^\d.;\n]{0,60}?",
     "SEP": r"[\s.,;:()\[\]-]{1,4}",
     "PROMPT": r"(?:inputs?|prompts?|requests?|requested|messages?|conversation|query)",
-    # a number of a request is one of tokens only where tokens are spoken of
+    # a number is one of tokens only if the sentence mentions tokens
     "SIZED": r"\b(?:prompts?|tokens?|context"
     r"|(?:inputs?|request(?:s|ed)?|messages|conversation|query|max(?:imum)?\b|length|limit|window|size|supports)(?=[^\n]{0,200}(?:token|context|prompt)))",
     "OVER": r"(?:exceed\w*|(?:long|larg|great|more|bigg)\w* than|over|above|surpass\w*|overflow\w*"
@@ -77,7 +78,7 @@ _PARTS: Final[Mapping[str, str]] = {
     "CEILING": r"(?:limit|max\w*|up to|at most|only|context|window)",
     "OUTPUT": r"max(?:imum)?[ _](?:(?:completion|output|new|generated)[ _])?tokens",
 }
-"""What stands for what in the patterns below. Every stretch is bounded: reading stays linear."""
+"""Abbreviations in the patterns below. Every repeat is bounded, so that matching stays linear."""
 
 
 def _row(
@@ -312,7 +313,7 @@ _TOTALS: Final = (
         "total",
         r"WINDOW is {limit} tokens.{1,40}\(\d+ in the messages, \d+ in the "
         r"(?:functions|tools),? and {output} in the completion",
-        # two figures, neither of which is called the input
+        # two numbers, and neither is called the input
         "This model's maximum context length is 8192 tokens. However, you requested 8213 tokens "
         "(6683 in the messages, 730 in the functions, and 800 in the completion).",
     ),
@@ -396,7 +397,7 @@ _MEASURED: Final = (
     _row(
         "input",
         r"WINDOW is {limit} tokens.{1,20}you requested \d{1,12} tokens(?! ?\()",
-        # how much of it was output is not said
+        # the share of the output is not named
         "This model's maximum context length is 4097 tokens. However, you requested 5000 tokens.",
     ),
     _row(

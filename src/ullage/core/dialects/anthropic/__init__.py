@@ -29,17 +29,18 @@ if TYPE_CHECKING:
     from ullage.core.messages.transcript import Codec
 
 FRAMING: Final = Framing(message=4, role=0, name=0, tools=Size(159, 346, 700), slack=4)
-"""Anthropic publishes what tools add once: 159 to 530 tokens for Claude 3, 346 (313 where a tool is
-forced) for Claude 4 ("Tool use with Claude", pricing). Of messages nothing is published; its
-example of count_tokens leaves about seven for a system prompt and a message together."""
+"""Anthropic publishes the extra tokens of tools: 159 to 530 for Claude 3, 346 (313 if a tool is
+forced) for Claude 4 ("Tool use with Claude", pricing). Nothing is published about messages; the
+example of count_tokens leaves about seven for a system prompt and a message together.
+"""
 
 FIELDS: Final = Fields(system="system", takes_blocks=True)
 
 VERSION: Final = "2023-06-01"
-"""Of the API (Anthropic's documentation, "Versions")."""
+"""Version of the API (Anthropic's documentation, "Versions")."""
 
 LONGEST_ANSWER: Final = 4096
-"""Tokens of an answer where nobody sets a limit: the API demands one (`max_tokens`)."""
+"""Tokens of an answer if nobody sets a limit: the API requires one (`max_tokens`)."""
 
 KINDS: Final[Mapping[int, str]] = {
     400: "invalid_request_error",
@@ -55,42 +56,42 @@ KINDS: Final[Mapping[int, str]] = {
 """Names of errors, by status (Anthropic's documentation, "Errors")."""
 
 SERVER_RESULT: Final = "_tool_result"
-"""How the types end of what Anthropic's own tools return (web_search_tool_result, ...)."""
+"""The ending of result types of Anthropic's own tools (web_search_tool_result, ...)."""
 
 SERVER_TOOL: Final = re.compile(r"_\d{8}$")
-"""Anthropic's own tools carry the date of their version (web_search_20250305)."""
+"""Anthropic's own tools have the date of their version in the type (web_search_20250305)."""
 
 
 def make_codec(*memory: Any) -> Codec:
-    """Return a codec; it remembers what it reads in these two."""
+    """Return a codec; it stores what it reads in the two arguments."""
     from ullage.core.dialects.anthropic.codec import Anthropic
 
     return Anthropic(*memory)
 
 
 def make_reader(salt: str) -> Assembly:
-    """Return what puts together one answer."""
+    """Return an object that assembles one answer."""
     from ullage.core.dialects.anthropic.stream import MessagesAnswer
 
     return MessagesAnswer(salt)
 
 
 def make_watch() -> Watch:
-    """Return what watches one stream."""
+    """Return an object that watches one stream."""
     from ullage.core.dialects.anthropic.stream import MessagesWatch
 
     return MessagesWatch()
 
 
 def make_form() -> Form:
-    """Return what writes a session."""
+    """Return an object that writes a session."""
     from ullage.core.dialects.anthropic.render import MessagesForm
 
     return MessagesForm()
 
 
 def make_rounds(names: frozenset[str]) -> Rounds:
-    """Return what makes several rounds one answer."""
+    """Return an object that joins several rounds into one answer."""
     from ullage.core.dialects.anthropic.rounds import MessagesRounds
 
     return MessagesRounds(names)
@@ -104,14 +105,14 @@ def is_shaped(request: Mapping[str, Any]) -> bool:
 
 
 def find_clients() -> Sequence[ClientForm]:
-    """Return how the clients of SDKs send conversations."""
+    """Return the forms of the SDK clients."""
     from ullage.core.dialects.anthropic.clients import CLIENTS
 
     return CLIENTS
 
 
 def read_usage(fields: Mapping[str, Any]) -> Usage | None:
-    """Return what a report says."""
+    """Read a usage report."""
     from ullage.core.dialects.anthropic.usage import read_usage as read
 
     return read(fields)
@@ -139,12 +140,13 @@ TRIGGERS: Final[Mapping[str, int]] = {
     "compact_20260112": 150_000,
     "clear_tool_uses_20250919": 100_000,
 }
-"""Edits that make room, and the input tokens from which they do where nothing is said (docs:
-"Compaction", "Context editing"; the types of the Python SDK 2.12)."""
+"""Edits that make room, and the input tokens from which they do by default (docs: "Compaction",
+"Context editing"; the types of the Python SDK 2.12).
+"""
 
 
 def _read_edits(fields: Mapping[str, Any]) -> ServerEdits | None:
-    """Return the first edit that makes room; a trigger by uses of tools names no size."""
+    """Return the first edit that makes room; a trigger by tool uses has no size."""
     asked = mapping(fields.get("compaction"))
     if asked is not None:
         return ServerEdits("compaction", 0)
@@ -159,7 +161,7 @@ def _read_edits(fields: Mapping[str, Any]) -> ServerEdits | None:
 
 
 def _read_native(answer: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the message with the compaction of an answer; one without text failed."""
+    """Return a message with the compaction in an answer; a compaction without text failed."""
     for block in list_mappings(answer.get("content")):
         if block.get("type") == "compaction" and isinstance(block.get("content"), str):
             return {"role": "assistant", "content": [dict(block)]}
@@ -221,7 +223,7 @@ DIALECT: Final = Dialect(
     read_usage=read_usage,
     reports=frozenset({"cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation"}),
     endpoint=Endpoint(
-        # Anthropic's SDK takes the address without /v1, local servers name theirs with it.
+        # Anthropic's SDK takes the URL without /v1; local servers give theirs with it.
         address=lambda base, _: f"{base.rstrip('/').removesuffix('/v1')}/v1/messages",
         auth="x-api-key",
         headers=(("anthropic-version", VERSION),),

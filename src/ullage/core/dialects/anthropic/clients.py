@@ -9,7 +9,7 @@ from ullage.core.dialects.client import ClientForm, ClientMethod, Recipient, fin
 
 
 def _find_server(client: Any, given: Mapping[str, Any]) -> Recipient:
-    """Return whom a call asks; `auth_token` is a credential as well."""
+    """Return the target of a call; `auth_token` is a credential too."""
     key = find_text(client, "api_key") or find_text(client, "auth_token")
     return Recipient(find_text(given, "model"), find_url(client, "base_url"), key)
 

@@ -1,9 +1,9 @@
 """The Anthropic Messages dialect: messages in, neutral transcript out, and back.
 
-Also spoken by llama.cpp and by gateways in front of other models. It knows the shape of the
-messages and nothing of tokens, windows or policies; the operator's text, which the API takes
-beside the messages, is not here. Source of the shape: the Messages API reference,
-`POST /v1/messages`, and the types of Anthropic's Python SDK 2.12.
+llama.cpp and gateways in front of other models use it too. This module knows the shape of the
+messages and nothing of tokens, windows or policies. The operator's text, which the API takes
+outside the messages, is not handled here. Source of the shape: the Messages API reference, `POST
+/v1/messages`, and the types of Anthropic's Python SDK 2.12.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ ROLES: Final = ("user", "assistant", "system")
 CACHE_MARK: Final = "cache_control"
 THOUGHTS: Final = frozenset({"thinking", "redacted_thinking"})
 TITLES: Final = ("title", "context")
-"""What goes along with a document, as one part."""
+"""Fields of a document that are read as one part."""
 
 Key = tuple[str, bytes]
 """Dialect and fingerprint: one mapping may serve several readers."""
 
 
 class Anthropic:
-    """Read and write Anthropic messages.
+    """Reads and writes Anthropic messages.
 
-    Consecutive messages of one role are lawful: the API joins them into one turn (reference of
-    `messages`). A call id may be used once in a request and has letters, digits, `_` and `-`
-    (the API's own refusals: "`tool_use` ids must be unique", "String should match pattern
+    Consecutive messages of one role are valid: the API joins them into one turn (reference of
+    `messages`). A call id may be used once in a request and has letters, digits, `_` and `-` (the
+    API's own refusals: "`tool_use` ids must be unique", "String should match pattern
     '^[a-zA-Z0-9_-]+$'"). `memo` maps content to the message read from it; pass a shared, bounded
     mapping to make repeated reads of one growing history cheap.
     """
@@ -65,9 +65,9 @@ class Anthropic:
     def read(self, messages: Sequence[Raw]) -> Transcript:
         """Read messages: mappings, or SDK objects with `model_dump`, whole or as blocks.
 
-        Raises MalformedHistoryError naming the position when something is no message at all, and
-        for a system message that opens the list. Later ones are lawful: models since Claude
-        Opus 4.8 take instructions behind a user turn (Anthropic, "What's new in Claude 4.8").
+        Raises MalformedHistoryError with the position for anything that is no message, and for a
+        system message at the start. Later ones are valid: models since Claude Opus 4.8 accept
+        instructions after a user turn (Anthropic, "What's new in Claude 4.8").
         """
         if not is_listed(messages):
             raise MalformedHistoryError(
@@ -86,8 +86,8 @@ class Anthropic:
     def rewrite(self, raw: Raw, parts: Mapping[int, str], calls: Mapping[int, str]) -> Raw:
         """Return a copy of `raw` with new text in these parts and new arguments in these calls.
 
-        A result's text takes the place of all that the result holds; its id, its error flag and
-        its cache mark stay. Blocks without new text are the caller's own.
+        The text of a result replaces all content of the result; its id, error flag and cache mark
+        stay. Blocks without new text are the caller's own.
         """
         fields = _fields(raw, 0)
         content = fields.get("content")
@@ -121,7 +121,7 @@ class Anthropic:
         return {"role": "user", "content": [result]}
 
     def mark(self, raw: Raw) -> Any:
-        """Return the cache mark that a message carries, or None."""
+        """Return the cache mark of a message, or None."""
         return marks.find_last(raw)
 
     def add_mark(self, raw: Raw, mark: Any) -> Raw:
@@ -129,9 +129,9 @@ class Anthropic:
         return marks.put(raw, mark)
 
     def readdress(self, raw: Raw, ids: Mapping[int, str]) -> Raw:
-        """Return a copy of `raw` in which the i-th call, or the i-th result, has a new call id.
+        """Return a copy of `raw` in which calls or results at these indexes have new call ids.
 
-        The results are meant where there are no calls.
+        If the message has no calls, the indexes are those of its results.
         """
         fields = _fields(raw, 0)
         kinds = [_type(mapping(block)) for block in fields["content"]]
@@ -145,9 +145,10 @@ class Anthropic:
         return {**fields, "content": content}
 
     def gather(self, host: Raw | None, results: Sequence[tuple[Raw, int, str]]) -> Raw | None:
-        """Return a message with these results first, then what `host` holds beside results.
+        """Return a message with these results first, then the other content of `host`.
 
-        A result is the i-th of a message, and the call id it is to have. None without content.
+        A result is the i-th of a message, with its new call id. Returns None if there is no
+        content.
         """
         fields = {"role": "user", "content": ()} if host is None else _fields(host, 0)
         content = [_rename_result(_results(raw)[place], name) for raw, place, name in results]
@@ -155,9 +156,9 @@ class Anthropic:
         return {**fields, "content": content} if content else None
 
     def drop_reasoning(self, raw: Raw) -> Raw:
-        """Return a copy of `raw` without reasoning; one that holds nothing else says so in text.
+        """Return a copy of `raw` without reasoning; if nothing else is in it, a text says so.
 
-        The marks of the other blocks stay; blocks of reasoning carry none.
+        The marks of the other blocks stay; blocks of reasoning have none.
         """
         fields = _fields(raw, 0)
         blocks = fields.get("content")
@@ -183,7 +184,7 @@ class Anthropic:
 
 
 def _plain(raw: Raw, index: int) -> dict[str, Any]:
-    """Return a message as a plain mapping, its blocks too; an SDK hands out both as objects."""
+    """Return a message and its blocks as plain mappings; an SDK returns both as objects."""
     fields = _fields(raw, index)
     check_shape(raw, fields, index)
     content = fields.get("content")
@@ -219,7 +220,7 @@ def _message(fields: Mapping[str, Any], index: int) -> Message:
 
 
 def _pieces(content: object, index: int) -> Sequence[Any]:
-    """Return the blocks of a content; a string stands for one block of text."""
+    """Return the blocks of a content; a string becomes one block of text."""
     if content is None:
         return ()
     if isinstance(content, str):
@@ -244,7 +245,7 @@ def _call(block: Mapping[str, Any], index: int) -> Call:
 
 
 def _read(block: Any, index: int) -> list[Part]:
-    """Read one block that is no call into its parts, most often one."""
+    """Read one block that is no call into its parts, usually one."""
     match _type(block):
         case "tool_result":
             inner = _inner(block.get("content"), index)
@@ -264,13 +265,13 @@ def _read(block: Any, index: int) -> list[Part]:
 
 
 def _read_thought(block: Mapping[str, Any]) -> Part:
-    """Read a block of thinking; where its text is withheld, the signature holds it encrypted."""
+    """Read a block of thinking; if its text is withheld, the signature holds it encrypted."""
     said = as_text(block.get("thinking"))
     return Part("reasoning", said) if said else Part("sealed", as_text(block.get("signature")))
 
 
 def _read_compaction(block: Mapping[str, Any]) -> list[Part]:
-    """Read a summary by the provider; one without text failed, and stands for nothing (SDK)."""
+    """Read a summary by the provider; one without text failed, and replaces nothing (SDK)."""
     if not isinstance(block.get("content"), str):
         return []
     made = [Part("compaction", block["content"])]
@@ -279,14 +280,14 @@ def _read_compaction(block: Mapping[str, Any]) -> list[Part]:
 
 
 def _inner(content: object, index: int) -> list[Part]:
-    """Read the content of a result or a document; one level, as deep as the API nests blocks."""
+    """Read the content of a result or a document; one level, because the API nests no deeper."""
     return [part for block in _pieces(content, index) for part in _leaf(block, index)]
 
 
 def _leaf(block: Any, index: int) -> list[Part]:
-    """Read a block that holds no other; an unknown type is kept and counted as its JSON text.
+    """Read a block without inner blocks; an unknown type is counted as its JSON text.
 
-    A cache mark is no part of the text: it moves from call to call.
+    A cache mark is not part of the text, because it moves from call to call.
     """
     kind = _type(block)
     if isinstance(block, str):
@@ -303,13 +304,13 @@ def _source(block: Mapping[str, Any], kind: MediaKind, index: int) -> Part:
     if source.get("type") == "text" and isinstance(source.get("data"), str):
         return Part("text", source["data"])
     held = [source[k] for k in ("data", "url") if isinstance(source.get(k), str)]
-    if not held:  # a file_id, or what a later API adds
+    if not held:  # a file_id, or a later addition to the API
         return Part(kind, _dump_without_mark(block, index), media=describe(kind, ""))
     return Part(kind, identity(held[0]), media=describe(kind, held[0]))
 
 
 def _titles(block: Mapping[str, Any]) -> list[Part]:
-    """Return the text that goes along with a document: its title and what it is about."""
+    """Return the text that comes with a document: its title and its context."""
     said = [block[k] for k in TITLES if isinstance(block.get(k), str)]
     return [Part("text", "\n".join(said))] if said else []
 
@@ -357,7 +358,7 @@ def _rewrite_block(block: Any, said: Mapping[int, str]) -> Any:
 
 
 def _inside(content: object, said: Mapping[int, str], first: int, *, media: bool) -> list[Any]:
-    """Return inner blocks with new text; parts, or media alone, are counted from `first` on."""
+    """Return inner blocks with new text; parts (with `media`: only media) count from `first`."""
     made: list[Any] = []
     place = first
     for block in _pieces(content, 0):
@@ -369,7 +370,7 @@ def _inside(content: object, said: Mapping[int, str], first: int, *, media: bool
 
 
 def _leaf_with(block: Any, said: Mapping[int, str]) -> Mapping[str, Any]:
-    """Return a block that holds no other with new text; what is no text becomes a text block."""
+    """Return a block without inner blocks with new text; other blocks become text blocks."""
     fields: Mapping[str, Any] = block if isinstance(block, Mapping) else {}
     if _type(block) == "document":
         titles = len(_titles(fields))
@@ -379,14 +380,14 @@ def _leaf_with(block: Any, said: Mapping[int, str]) -> Mapping[str, Any]:
         source = {"type": "text", "media_type": "text/plain", "data": said[titles]}
         return {**titled, "source": source}
     if _type(block) == "text":
-        # citations point to places of the text that is gone
+        # citations point to positions in the old text
         return {**{k: v for k, v in fields.items() if k != "citations"}, "text": said[0]}
     kept = {k: v for k, v in fields.items() if k == CACHE_MARK}
     return {"type": "text", "text": said[max(said)], **kept}
 
 
 def _replace_title(block: Mapping[str, Any], said: Mapping[int, str]) -> Mapping[str, Any]:
-    """Return a document with a new text in the place of its title and context."""
+    """Return a document with a new text instead of its title and context."""
     if 0 not in said:
         return block
     return {**{k: v for k, v in block.items() if k not in TITLES}, "context": said[0]}

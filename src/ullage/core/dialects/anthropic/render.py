@@ -1,8 +1,8 @@
 """A session as messages of Anthropic's Messages API.
 
-Thinking comes first, and all results of a round stand in one message behind it. Text without a
-visible character is refused ("text content blocks must contain non-whitespace text"), and so it
-never stands in a block.
+Thinking comes first, and all results of a round are in one message after it. The API refuses text
+without a visible character ("text content blocks must contain non-whitespace text"), so no block
+has such text.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class MessagesForm:
     once = True
 
     def part(self, part: Data) -> Data | None:
-        """Return a piece of content, or None for one that the dialect cannot carry."""
+        """Return a piece of content, or None if the dialect cannot represent it."""
         if (text := find_text(part)) is not None:
             return {"type": "text", "text": text}
         if (medium := find_medium(part)) is None:
@@ -39,7 +39,7 @@ class MessagesForm:
         source = {"type": "base64", "media_type": media, "data": data}
         if kind == "image":
             return {"type": "image", "source": source}
-        # the only file that the API takes as base64 (reference, Base64PDFSource)
+        # the only file type that the API accepts as base64 (reference, Base64PDFSource)
         return {"type": "document", "source": source} if media == "application/pdf" else None
 
     def answer(self, answer: RoundParts) -> list[Placed]:
@@ -59,7 +59,7 @@ class MessagesForm:
         return write_user(content)
 
     def add_text(self, message: Raw, text: str) -> Raw:
-        """Return a copy of a message of the user with a text behind what was said."""
+        """Return a copy of a user message with a text added at its end."""
         return add_part(message, text)
 
     def tool(self, tool: OfferedTool) -> dict[str, Any]:

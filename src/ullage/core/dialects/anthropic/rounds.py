@@ -1,8 +1,8 @@
 """Several rounds of Anthropic's Messages API as one answer.
 
-Reasoning that leads to a call of an added tool goes with the call: it is of no use to the client
-without it. So it waits until the next block tells what it leads to. Source: Anthropic, "Streaming
-messages". It knows no other dialect.
+Reasoning before a call of an added tool is hidden with the call: without it, the client cannot use
+the reasoning. So reasoning waits until the next block shows what follows. Source: Anthropic,
+"Streaming messages". This module knows no other dialect.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ def is_shaped(request: Mapping[str, Any]) -> bool:
 
 
 class MessagesRounds(Rounds):
-    """Rounds of the Messages API, their blocks numbered as those of one message."""
+    """Rounds of the Messages API, with their blocks numbered as those of one message."""
 
     def __init__(self, names: frozenset[str]) -> None:
         self._next = 0
         super().__init__(names)
 
     def take_whole(self, answer: Event) -> Event:
-        """Take a message; return what the client sees of it."""
+        """Take a message; return the client's view of it."""
         blocks = members(answer.get("content"))
         names = [block.get("name") for block in blocks if block.get("type") == "tool_use"]
         if self._keeps_whole(names) or self.turned:
@@ -39,7 +39,7 @@ class MessagesRounds(Rounds):
         return {**answer, "content": self._keep(blocks), "stop_reason": end}
 
     def _keep(self, blocks: Sequence[Event]) -> list[Event]:
-        """Return blocks without calls of added tools, nor the reasoning that led to them."""
+        """Return the blocks without calls of added tools and the reasoning before them."""
         kept: list[Event] = []
         for block in blocks:
             if block.get("type") != "tool_use" or block.get("name") not in self.names:
@@ -92,14 +92,14 @@ class MessagesRounds(Rounds):
         return self._relay(event, frame, says=event.get("type") == "content_block_delta")
 
     def _release(self) -> bytes:
-        """Return the reasoning that has waited."""
+        """Return the reasoning that waited."""
         out = b"".join([self._relay(event, frame) for event, frame in self._waiting])
         self._waiting.clear()
         self._thoughts.clear()
         return out
 
     def _relay(self, event: Event, frame: bytes, *, says: bool = True) -> bytes:
-        """Return an event of a block under the index that the client knows it by."""
+        """Return an event of a block with the index that the client knows."""
         index = event.get("index")
         if event.get("type") == "content_block_start":
             self._places[index] = self._next
@@ -117,6 +117,6 @@ class MessagesRounds(Rounds):
         return self._write(write_frame({**event, "delta": {**delta, "stop_reason": told}}))
 
     def _find_end(self, reason: Any) -> Any:
-        """Return the reason to end that the client is told: no calls where it sees none."""
+        """Return the stop reason for the client: "tool_use" only if it sees a call."""
         bare = self._left_out and not self._theirs
         return "end_turn" if reason == "tool_use" and bare else reason

@@ -1,7 +1,7 @@
-"""An answer of Anthropic's Messages API, put together from its events.
+"""An answer of Anthropic's Messages API, assembled from its events.
 
-Source: Anthropic, "Streaming messages" and the types of its Python SDK 2.12. It knows no other
-dialect.
+Source: Anthropic, "Streaming messages" and the types of its Python SDK 2.12. This module knows no
+other dialect.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ GROWING: Final[Mapping[str, str]] = {
     "input_json_delta": "partial_json",
     "compaction_delta": "content",
 }
-"""Deltas and the field in which they carry what they add."""
+"""Types of deltas, and the field with the addition."""
 
 SHOWN: Final[Mapping[str, Kind]] = {"text": "text_delta", "thinking": "reasoning_delta"}
-"""Blocks that are shown as they grow; the field with their text is named as they are."""
+"""Blocks that are shown as they grow; the field with their text has the same name."""
 
 
 @dataclass(slots=True)
 class _Block:
-    """A content block: as it began, and what was added to its fields since."""
+    """A content block: its start, and the additions to its fields."""
 
     start: Mapping[str, Any]
     added: dict[str, list[str]] = field(default_factory=dict)
@@ -59,16 +59,16 @@ class _Block:
         return read_text(self.start.get("type"))
 
     def whole(self, name: str) -> str:
-        """Return a field of text: what it began with, and all that was added."""
+        """Return a field of text: its start and all additions."""
         return read_text(self.start.get(name)) + "".join(self.added.get(name, ()))
 
     def arguments(self) -> str:
-        """Return a call's input: in fragments where there are any, else as it began."""
+        """Return a call's input: from its fragments if there are any, else from its start."""
         return "".join(self.added.get("partial_json", ())) or as_json(self.start.get("input"))
 
 
 class MessagesAnswer:
-    """Put together an answer of the Messages API."""
+    """Assembles an answer of the Messages API."""
 
     def __init__(self, salt: str = "") -> None:
         self.begun = self.ended = self.called = False
@@ -85,7 +85,7 @@ class MessagesAnswer:
         return "".join(b.whole("text") for b in self._blocks if b.kind == "text")
 
     def take(self, event: Mapping[str, Any]) -> list[Delta]:
-        """Take an event, or a whole message; return what of it is to be shown."""
+        """Take an event, or a whole message; return the pieces to show."""
         kind = event.get("type")
         if kind == "error" or (kind is None and event.get("error")):
             self.failed = event
@@ -106,7 +106,7 @@ class MessagesAnswer:
         return []
 
     def reply(self) -> Reply:
-        """Return what has arrived so far as an answer."""
+        """Return the answer as far as it has arrived."""
         asked = [b for b in self._blocks if b.kind == "tool_use"]
         calls = assign_ids(
             (
@@ -120,7 +120,7 @@ class MessagesAnswer:
         thoughts = tuple(t for b in self._blocks if (t := _read_thinking(b)) is not None)
         return Reply(self.text, thoughts, calls, self._stop(bool(calls)), usage, report)
 
-    def _stop(self, asked: bool) -> Stop:  # noqa: FBT001 - one of two facts that decide
+    def _stop(self, asked: bool) -> Stop:  # noqa: FBT001 - a fact, not a switch
         reason = read_text(self._more.get("stop_reason"))
         stop = STOPS.get(reason, "other") if reason else "end"
         if stop in ("end", "calls"):
@@ -128,7 +128,7 @@ class MessagesAnswer:
         return stop
 
     def _message(self, message: Mapping[str, Any]) -> list[Delta]:
-        """Take a message: without content as it starts, with it as a whole."""
+        """Take a message: without content at its start, with content if it is whole."""
         self._ending(message)
         deltas: list[Delta] = []
         for place, block in enumerate(members(message.get("content"))):
@@ -136,7 +136,7 @@ class MessagesAnswer:
         return deltas
 
     def _ending(self, told: Mapping[str, Any]) -> None:
-        """Take what is told of usage and of the end; the later one wins (`Usage.merge`)."""
+        """Take the reported usage and end; later values win (`Usage.merge`)."""
         usage = fields(told.get("usage"))
         self._usage.update({k: v for k, v in usage.items() if v is not None})
         for name in ("stop_reason", "context_management", "input_transformations"):
@@ -174,7 +174,7 @@ def _key(index: object) -> object:
 
 
 def _read_thinking(block: _Block) -> Mapping[str, Any] | None:
-    """Return a block that is to be sent back unchanged: reasoning, a summary by the provider."""
+    """Return a block that must be sent back unchanged: reasoning, or a provider's summary."""
     if block.kind == "thinking":
         thinking, signature = block.whole("thinking"), block.whole("signature")
         return {**block.start, "thinking": thinking, "signature": signature}
@@ -184,14 +184,14 @@ def _read_thinking(block: _Block) -> Mapping[str, Any] | None:
 
 
 NAMES: Final = ("message_", "content_block_", "ping")
-"""How the names of events begin."""
+"""Prefixes of the names of events."""
 
 QUIET: Final = frozenset({"message_start", "ping"})
 """Events before the first content."""
 
 
 class MessagesWatch(Watch):
-    """Watch a stream of the Messages API: the prompt's usage opens it, the answer's ends it."""
+    """Watches a stream of the Messages API: the prompt's usage is first, the answer's last."""
 
     __slots__ = ("_more", "_usage")
 
@@ -219,5 +219,5 @@ class MessagesWatch(Watch):
         return True
 
     def _merge(self, usage: Any) -> None:
-        """Add a report: what the later one has, wins (see `Usage.merge`)."""
+        """Add a report; later values win (see `Usage.merge`)."""
         self._usage.update({k: v for k, v in (as_mapping(usage) or {}).items() if v is not None})

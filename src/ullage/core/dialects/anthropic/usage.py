@@ -1,4 +1,4 @@
-"""What the Messages API reports of usage."""
+"""Usage reports of the Messages API."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ullage.core.dialects.usage import MALFORMED, Usage, details_in, split_answe
 
 
 def read_usage(fields: Mapping[str, Any]) -> Usage | None:
-    """Read a report: `input_tokens` leaves out cache reads and writes."""
+    """Read a report: `input_tokens` does not include cache reads and writes."""
     prompt = tokens_in(fields, "input_tokens", absent=MALFORMED)
     read = tokens_in(fields, "cache_read_input_tokens")
     output = tokens_in(fields, "output_tokens")

@@ -36,46 +36,46 @@ BLOCKS: Final = frozenset(
 """Fields of content blocks (botocore 1.44, ContentBlock)."""
 
 ALONE: Final = frozenset({"role", "content"})
-"""Fields of a message; Haystack's, whose parts are like these, have more."""
+"""Fields of a message; Haystack's messages, with similar parts, have more."""
 
 
 def make_codec(*memory: Any) -> Codec:
-    """Return a codec; it remembers what it reads in these two."""
+    """Return a codec; it stores what it reads in the two arguments."""
     from ullage.core.dialects.bedrock_converse.codec import Converse
 
     return Converse(*memory)
 
 
 def make_reader(salt: str) -> Assembly:
-    """Return what puts together one answer."""
+    """Return an object that assembles one answer."""
     from ullage.core.dialects.bedrock_converse.stream import ConverseReader
 
     return ConverseReader(salt)
 
 
 def make_watch() -> Watch:
-    """Return what watches one stream."""
+    """Return an object that watches one stream."""
     from ullage.core.dialects.bedrock_converse.stream import ConverseWatch
 
     return ConverseWatch()
 
 
 def make_form() -> Form:
-    """Return what writes a session."""
+    """Return an object that writes a session."""
     from ullage.core.dialects.bedrock_converse.render import ConverseForm
 
     return ConverseForm()
 
 
 def find_clients() -> Sequence[ClientForm]:
-    """Return how the clients of SDKs send conversations."""
+    """Return the forms of the SDK clients."""
     from ullage.core.dialects.bedrock_converse.clients import CLIENTS
 
     return CLIENTS
 
 
 def read_usage(fields: Mapping[str, Any]) -> Usage | None:
-    """Return what a report says."""
+    """Read a usage report."""
     from ullage.core.dialects.bedrock_converse.usage import read_usage as read
 
     return read(fields)
@@ -89,7 +89,7 @@ def join_turns(messages: Sequence[Raw]) -> list[Raw]:
 
 
 def _is_message(message: Any) -> bool:
-    """Tell whether a message has blocks that are named by their field, and no type."""
+    """Tell whether a message has blocks that are named by a field and have no type."""
     if not isinstance(message, Mapping) or not message.keys() <= ALONE:
         return False
     content = message.get("content")

@@ -1,6 +1,6 @@
 """AWS's own clients: boto3's `bedrock-runtime`, and aiobotocore's (botocore 1.44).
 
-Their classes are made at run time from the service's model, and carry the name of the service.
+Their classes are made at run time from the service's model, and have the name of the service.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ METHODS: Final[Mapping[str, ClientMethod]] = {
 
 
 def _find_server(client: Any, given: Mapping[str, Any]) -> Recipient:
-    """Return whom a call asks; requests are signed, so that there is no key to ask with."""
+    """Return the target of a call; requests are signed, so there is no key."""
     return Recipient(find_text(given, "modelId"), find_text(client, "meta", "endpoint_url"))
 
 

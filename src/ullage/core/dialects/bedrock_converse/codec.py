@@ -1,9 +1,10 @@
 """The Bedrock Converse dialect: messages in, neutral transcript out, and back.
 
-A content block is known by its field, not by a type. It knows the shape of the messages and
-nothing of tokens, windows or policies; the operator's text, which the API takes beside the
-messages, is not here. Source of the shape: botocore 1.44, the service model of `bedrock-runtime`
-(ContentBlock, ToolUseBlock, ToolResultBlock, ReasoningContentBlock, CachePointBlock).
+A content block is identified by its field, not by a type. This module knows the shape of the
+messages and nothing of tokens, windows or policies. The operator's text, which the API takes
+outside the messages, is not handled here. Source of the shape: botocore 1.44, the service model of
+`bedrock-runtime` (ContentBlock, ToolUseBlock, ToolResultBlock, ReasoningContentBlock,
+CachePointBlock).
 """
 
 from __future__ import annotations
@@ -47,13 +48,13 @@ Key = tuple[str, bytes]
 
 
 class Converse:
-    """Read and write messages of Converse.
+    """Reads and writes messages of Converse.
 
     The API wants user and assistant to take turns ("A conversation must alternate between user and
-    assistant roles"). Here messages of one role in a row are read as one turn; `join_turns` makes
-    one message of them where a request is sent. A call id may be used once and has the characters
-    of ToolUseId. `memo` maps content to the message read from it; pass a shared, bounded mapping
-    to make repeated reads of one growing history cheap.
+    assistant roles"). Here several messages of one role in a row are read as one turn; `join_turns`
+    joins them before a request is sent. A call id may be used once and has the characters of
+    ToolUseId. `memo` maps content to the message read from it; pass a shared, bounded mapping to
+    make repeated reads of one growing history cheap.
     """
 
     rules: Rules = Rules(
@@ -69,9 +70,9 @@ class Converse:
         self._readings = Readings() if readings is None else readings
 
     def read(self, messages: Sequence[Raw]) -> Transcript:
-        """Read messages, which are mappings, as boto3 takes them and hands them out.
+        """Read messages, which are mappings in boto3's form.
 
-        Raises MalformedHistoryError naming the position when something is no message at all.
+        Raises MalformedHistoryError with the position for anything that is no message.
         """
         if not is_listed(messages):
             raise MalformedHistoryError(
@@ -83,8 +84,8 @@ class Converse:
     def rewrite(self, raw: Raw, parts: Mapping[int, str], calls: Mapping[int, str]) -> Raw:
         """Return a copy of `raw` with new text in these parts and new arguments in these calls.
 
-        A result's text takes the place of all that the result holds; its id and its status stay.
-        Blocks without new text are the caller's own.
+        The text of a result replaces all content of the result; its id and its status stay. Blocks
+        without new text are the caller's own.
         """
         fields = _fields(raw, 0)
         made: list[Any] = []
@@ -114,18 +115,18 @@ class Converse:
         return {"role": "user", "content": [{RESULT: result}]}
 
     def mark(self, raw: Raw) -> Any:
-        """Return the last cache mark that a message carries, or None."""
+        """Return the last cache mark of a message, or None."""
         found = [block for block in _blocks(_fields(raw, 0), 0) if CACHE_MARK in block]
         return found[-1] if found else None
 
     def add_mark(self, raw: Raw, mark: Any) -> Raw:
-        """Return an authored message with a cache mark behind it."""
+        """Return an authored message with a cache mark at its end."""
         return {**raw, "content": [*raw["content"], mark]}
 
     def readdress(self, raw: Raw, ids: Mapping[int, str]) -> Raw:
-        """Return a copy of `raw` in which the i-th call, or the i-th result, has a new call id.
+        """Return a copy of `raw` in which calls or results at these indexes have new call ids.
 
-        The results are meant where there are no calls.
+        If the message has no calls, the indexes are those of its results.
         """
         fields = _fields(raw, 0)
         blocks = _blocks(fields, 0)
@@ -138,9 +139,10 @@ class Converse:
         return {**fields, "content": made}
 
     def gather(self, host: Raw | None, results: Sequence[tuple[Raw, int, str]]) -> Raw | None:
-        """Return a message with these results first, then what `host` holds beside results.
+        """Return a message with these results first, then the other content of `host`.
 
-        A result is the i-th of a message, and the call id it is to have. None without content.
+        A result is the i-th of a message, with its new call id. Returns None if there is no
+        content.
         """
         fields = {"role": "user", "content": ()} if host is None else _fields(host, 0)
         content = [
@@ -150,7 +152,7 @@ class Converse:
         return {**fields, "content": content} if content else None
 
     def drop_reasoning(self, raw: Raw) -> Raw:
-        """Return a copy of `raw` without reasoning; one that holds nothing else says so in text."""
+        """Return a copy of `raw` without reasoning; if nothing else is in it, a text says so."""
         fields = _fields(raw, 0)
         blocks = _blocks(fields, 0)
         kept = [block for block in blocks if THOUGHT not in block]
@@ -171,9 +173,9 @@ class Converse:
 
 
 def join_turns(messages: Sequence[Raw]) -> list[Raw]:
-    """Return messages in which user and assistant take turns, as Converse demands it.
+    """Return messages in which user and assistant take turns, as Converse requires.
 
-    Messages of one role in a row become one; others are the same objects.
+    Several messages of one role in a row become one; others are the same objects.
     """
     made: list[Any] = []
     for raw in messages:
@@ -227,7 +229,7 @@ def _message(fields: Mapping[str, Any], index: int) -> Message:
 
 
 def _read(block: Mapping[str, Any], index: int) -> list[Part]:
-    """Read a block that is no call into its parts, most often one; a cache mark has none."""
+    """Read a block that is no call into its parts, usually one; a cache mark has none."""
     if CACHE_MARK in block:
         return []
     result = mapping(block.get(RESULT))
@@ -259,7 +261,7 @@ def _inner(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _read_thought(thought: Mapping[str, Any]) -> Part:
-    """Read reasoning: its text, or what only the provider can read."""
+    """Read reasoning: its text, or the form that only the provider can read."""
     said = mapping(thought.get("reasoningText")) or {}
     text = as_text(said.get("text"))
     hidden = thought.get("redactedContent") or said.get("signature")

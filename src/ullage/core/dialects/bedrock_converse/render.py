@@ -1,6 +1,6 @@
 """A session as messages of Bedrock's Converse.
 
-Reasoning comes first, and all results of a round stand in one message behind it.
+Reasoning comes first, and all results of a round are in one message after it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class ConverseForm:
     once = True
 
     def part(self, part: Data) -> Data | None:
-        """Return a piece of content, or None for one that the dialect cannot carry.
+        """Return a piece of content, or None if the dialect cannot represent it.
 
-        The bytes are those that boto3 takes.
+        Images and files become bytes, as boto3 takes them.
         """
         if (text := find_text(part)) is not None:
             return {"text": text}
@@ -60,7 +60,7 @@ class ConverseForm:
         return {"role": "user", "content": blocks}
 
     def add_text(self, message: Raw, text: str) -> Raw:
-        """Return a copy of a message of the user with a text behind what was said."""
+        """Return a copy of a user message with a text added at its end."""
         return {**message, "content": [*message["content"], {"text": text}]}
 
     def tool(self, tool: OfferedTool) -> dict[str, Any]:

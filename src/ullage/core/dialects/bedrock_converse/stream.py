@@ -1,8 +1,8 @@
-"""An answer of Bedrock's Converse, watched and put together from its events.
+"""An answer of Bedrock's Converse, watched and assembled from its events.
 
-Each event is a mapping of one field that names it. `messageStop` says why the answer ended, and
-`metadata` with the usage comes behind it. Source of the shapes: botocore 1.44, the service model
-of `bedrock-runtime` (ConverseStreamOutput, ConverseResponse). It knows no other dialect.
+Each event is a mapping with one field that names it. `messageStop` gives the stop reason, and
+`metadata` with the usage follows it. Source of the shapes: botocore 1.44, the service model of
+`bedrock-runtime` (ConverseStreamOutput, ConverseResponse). This module knows no other dialect.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ FAILURES: Final = (
     "throttlingException",
     "serviceUnavailableException",
 )
-"""Events in the place of an answer (ConverseStreamOutput)."""
+"""Events that replace an answer (ConverseStreamOutput)."""
 
 SHOWN: Final = frozenset({"contentBlockStart", "contentBlockDelta"})
 
 
 class ConverseWatch(Watch):
-    """Watch a stream of `converse_stream`."""
+    """Watches a stream of `converse_stream`."""
 
     __slots__ = ("_stop",)
 
@@ -82,7 +82,7 @@ class ConverseWatch(Watch):
 
 
 class ConverseReader:
-    """Put together an answer of `converse` or `converse_stream`."""
+    """Assembles an answer of `converse` or `converse_stream`."""
 
     def __init__(self, salt: str = "") -> None:
         self.begun = self.ended = self.called = False
@@ -98,7 +98,7 @@ class ConverseReader:
         return "".join(read_text(block.get("text")) for block in self._blocks.values())
 
     def take(self, event: Mapping[str, Any]) -> list[Delta]:
-        """Take an event, or a whole answer; return what of it is to be shown."""
+        """Take an event, or a whole answer; return the pieces to show."""
         failure = next((name for name in FAILURES if name in event), None)
         if failure is not None or event.get("error"):
             self.failed = event
@@ -121,7 +121,7 @@ class ConverseReader:
         return deltas
 
     def reply(self) -> Reply:
-        """Return what has arrived so far as an answer."""
+        """Return the answer as far as it has arrived."""
         asked = [block for block in self._blocks.values() if "toolUse" in block]
         calls = assign_ids((_read_call(block) for block in asked), self._salt)
         thoughts = tuple(t for b in self._blocks.values() if (t := _read_reasoning(b)) is not None)
@@ -152,7 +152,7 @@ class ConverseReader:
         return self._think(block, thought) if thought else []
 
     def _think(self, block: dict[str, Any], thought: Mapping[str, Any]) -> list[Delta]:
-        """Add reasoning: a whole block has it inside of `reasoningText`, a delta beside it."""
+        """Add reasoning: a whole block has it in `reasoningText`, a delta directly."""
         held = block.setdefault("reasoning", {})
         inner = fields(thought.get("reasoningText")) or thought
         for name in ("text", "signature"):
@@ -170,7 +170,7 @@ def _read_call(block: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def _read_reasoning(block: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return a block of reasoning as it is to be sent back: whole and unchanged."""
+    """Return a block of reasoning in the form to send back: whole and unchanged."""
     held = fields(block.get("reasoning"))
     if not held:
         return None

@@ -1,4 +1,4 @@
-"""What Bedrock's Converse reports of usage."""
+"""Usage reports of Bedrock's Converse."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ullage.core.dialects.usage import MALFORMED, Usage, tokens_in
 
 
 def read_usage(fields: Mapping[str, Any]) -> Usage | None:
-    """Read a report: `inputTokens` leaves out cache reads and writes.
+    """Read a report: `inputTokens` does not include cache reads and writes.
 
     Source: Bedrock's user guide, "Prompt caching".
     """

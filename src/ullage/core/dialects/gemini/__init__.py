@@ -62,49 +62,49 @@ STATUSES: Final[Mapping[int, str]] = {
 
 
 def make_codec(*memory: Any) -> Codec:
-    """Return a codec; it remembers what it reads in these two."""
+    """Return a codec; it stores what it reads in the two arguments."""
     from ullage.core.dialects.gemini.codec import Gemini
 
     return Gemini(*memory)
 
 
 def make_reader(salt: str) -> Assembly:
-    """Return what puts together one answer."""
+    """Return an object that assembles one answer."""
     from ullage.core.dialects.gemini.stream import GeminiReader
 
     return GeminiReader(salt)
 
 
 def make_watch() -> Watch:
-    """Return what watches one stream."""
+    """Return an object that watches one stream."""
     from ullage.core.dialects.gemini.stream import GeminiWatch
 
     return GeminiWatch()
 
 
 def make_form() -> Form:
-    """Return what writes a session."""
+    """Return an object that writes a session."""
     from ullage.core.dialects.gemini.render import GeminiForm
 
     return GeminiForm()
 
 
 def find_clients() -> Sequence[ClientForm]:
-    """Return how the clients of SDKs send conversations."""
+    """Return the forms of the SDK clients."""
     from ullage.core.dialects.gemini.clients import CLIENTS
 
     return CLIENTS
 
 
 def read_usage(fields: Mapping[str, Any]) -> Usage | None:
-    """Return what a report says."""
+    """Read a usage report."""
     from ullage.core.dialects.gemini.usage import read_usage as read
 
     return read(fields)
 
 
 def _is_message(message: Any) -> bool:
-    """Tell whether a message is a content: a role of this API, and parts."""
+    """Tell whether a message is a content: it has a role of this API, and parts."""
     role, parts = field_of(message, "role"), field_of(message, "parts")
     return role in ROLES and isinstance(parts, list | tuple)
 
@@ -115,7 +115,7 @@ def _is_tool(tool: Any) -> bool:
 
 
 def _base(base_url: str) -> str:
-    """Return a base URL with a version; one without gets `v1beta`."""
+    """Return a base URL with a version, by default `v1beta`."""
     base = base_url.rstrip("/")
     return base if re.search(r"/v\d\w*$", base) else f"{base}/v1beta"
 
@@ -127,7 +127,7 @@ def _address(base_url: str, model: str) -> str:
 
 
 def _listing(base_url: str) -> str:
-    """Return where the models are listed (Gemini API, `models.list`)."""
+    """Return the URL of the list of models (Gemini API, `models.list`)."""
     return f"{_base(base_url)}/models"
 
 
@@ -142,7 +142,7 @@ def _too_large(tokens: int, bound: int) -> Mapping[str, Any]:
 
 
 def _break_off(text: str, left: bytes) -> bytes:
-    """Return the event that ends a stream early; of a stream that is an array, its last member."""
+    """Return the event that ends a stream early; for a stream that is an array, its last member."""
     error = json.dumps(_report(500, "", text)).encode("ascii")
     if not left:
         return b"data: " + error + b"\r\n\r\n"

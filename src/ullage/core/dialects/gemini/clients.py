@@ -1,8 +1,8 @@
-"""Google's own client (google-genai 3.4), and what it takes for contents and for the system text.
+"""Google's own client (google-genai 3.4), with its forms of contents and of the system text.
 
-It takes a text, a part, a file or an image for a content, and puts loose parts in a row together
-into one (`_transformers.t_contents`). For the codec a content is made of them; what leaves is what
-the caller gave.
+It accepts a text, a part, a file or an image as a content, and joins consecutive loose parts into
+one content (`_transformers.t_contents`). For the codec they are converted to contents; the call is
+sent with the caller's originals.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ PLACES: Final[Mapping[str, tuple[Path, ...]]] = {
 }
 
 UNREAD: Final[Mapping[str, Any]] = {"file_data": {"file_uri": "", "mime_type": "image/png"}}
-"""The part that stands for an image in memory, which the client encodes when it sends."""
+"""A placeholder part for an image in memory, which the client encodes when it sends."""
 
 
 def read_contents(given: Any) -> GivenMessages:
-    """Return what a call gives as `contents`, as a list of contents."""
+    """Return the `contents` of a call as a list of contents."""
     if isinstance(given, list) and all(map(_is_content, given)):
         return GivenMessages(given)
     made: list[Any] = []
@@ -84,7 +84,7 @@ def _pick_part(part: Any, *names: str) -> Any:
 
 
 def _make_part(given: Any) -> Any:
-    """Return a loose part as a content holds it."""
+    """Return a loose part in the form of a content's part."""
     if isinstance(given, str):
         return {"text": given}
     uri = _pick_part(given, "uri", "file_uri", "fileUri")
@@ -96,7 +96,7 @@ def _make_part(given: Any) -> Any:
 
 
 def _find_server(client: Any, given: Mapping[str, Any]) -> Recipient:
-    """Return whom a call asks; a model may be named by its resource."""
+    """Return the target of a call; a model may be named by its resource."""
     inner = field_of(client, "_api_client")
     named = find_text(given, "model")
     model = None if named is None else named.rpartition("/")[2]

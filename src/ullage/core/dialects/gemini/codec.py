@@ -1,10 +1,10 @@
 """The Gemini dialect: `contents` in, neutral transcript out, and back.
 
-A content has a role (`user`, `model`) and parts; a part is known by its field, not by a type. Names
-are camelCase on the wire and snake_case in objects and dicts of Google's SDK: both are read, and
-what was read keeps its spelling. A call may lack an id: its result then goes by the name of its
-function and by its place. It knows nothing of tokens, windows or policies. Source of the shape:
-the types of google-genai 3.4 (Content, Part, FunctionCall, FunctionResponse) and the Gemini API
+A content has a role (`user`, `model`) and parts; a part is identified by its field, not by a type.
+Names are camelCase in JSON and snake_case in objects and dicts of Google's SDK. Both are read, and
+the spelling is kept. A call may have no id; then its result is matched by the name of its function
+and by its place. This module knows nothing of tokens, windows or policies. Source of the shape: the
+types of google-genai 3.4 (Content, Part, FunctionCall, FunctionResponse) and the Gemini API
 reference, "Function calling" and "Thought signatures".
 """
 
@@ -25,26 +25,27 @@ from ullage.core.messages.readings import Readings
 from ullage.core.messages.transcript import Call, MediaKind, Message, Part, Raw, Rules, Transcript
 
 ROLES: Final[Mapping[str, str]] = {"user": "user", "function": "user", "model": "assistant"}
-"""Roles of contents, and what the neutral view calls them. `function` is an older word for the
-user's turn that holds results."""
+"""Roles of contents, and their names in the neutral view. `function` is an older name for the
+user's turn with results.
+"""
 
 PLACED: Final = "#"
-"""How the id begins that the neutral view gives to a call without one; it is never written."""
+"""Prefix of the id that the neutral view gives to a call without one; it is never written."""
 
 SAID: Final = frozenset({"output", "error", "result"})
-"""Keys of a response that hold its text, where they stand alone (FunctionResponse.response)."""
+"""Keys of a response that hold its text, if it has a single key (FunctionResponse.response)."""
 
 Key = tuple[Any, ...]
 """Dialect, fingerprint, the place of the first call, the calls that are answered."""
 
 
 class Gemini:
-    """Read and write contents of the Gemini API.
+    """Reads and writes contents of the Gemini API.
 
-    Contents of one role in a row are one turn. The results of a turn stand in the user's content
-    right behind it, as many as there were calls ("the number of function response parts is equal
-    to the number of function call parts of the function call turn"). A part keeps its
-    `thoughtSignature`, whatever is edited beside it. `memo` maps content to the message read from
+    Several contents of one role in a row are one turn. The results of a turn are in the user's
+    content right after it, as many as there were calls ("the number of function response parts is
+    equal to the number of function call parts of the function call turn"). A part keeps its
+    `thoughtSignature` when other fields are edited. `memo` maps content to the message read from
     it; pass a shared, bounded mapping to make repeated reads of one growing history cheap.
     """
 
@@ -63,7 +64,7 @@ class Gemini:
     def read(self, messages: Sequence[Raw]) -> Transcript:
         """Read contents: mappings, or the SDK's objects, in either spelling.
 
-        Raises MalformedHistoryError naming the position when something is no content at all.
+        Raises MalformedHistoryError with the position for anything that is no content.
         """
         if not is_listed(messages):
             raise MalformedHistoryError(
@@ -95,8 +96,8 @@ class Gemini:
     def rewrite(self, raw: Raw, parts: Mapping[int, str], calls: Mapping[int, str]) -> Raw:
         """Return a copy of `raw` with new text in these parts and new arguments in these calls.
 
-        A result's text takes the place of its response, its id and its name stay. Parts without
-        new text are the caller's own.
+        The text of a result replaces its response; its id and its name stay. Parts without new text
+        are the caller's own.
         """
         fields = _fields(raw, 0)
         made: list[Any] = []
@@ -115,7 +116,7 @@ class Gemini:
     def author(self, role: str, text: str, answers: str | None = None) -> Raw:
         """Return a new content; `answers` makes it a user's content with the result of that call.
 
-        The name of its function is not known then: use `answer` where the call is at hand.
+        The name of its function is then missing; if the call is available, use `answer`.
         """
         if answers is None:
             return {
@@ -125,14 +126,14 @@ class Gemini:
         return _result({}, answers, {"output": text})
 
     def answer(self, raw: Raw, call: int, text: str, name: str) -> Raw:
-        """Return a user's content with one result that tells of an error."""
+        """Return a user's content with one result that reports an error."""
         asked = _read_part_field(_find_parts(_parts(_fields(raw, 0), 0), CALL)[call], CALL) or {}
         return _result({"name": as_text(asked.get("name"))}, name, {"error": text})
 
     def readdress(self, raw: Raw, ids: Mapping[int, str]) -> Raw:
-        """Return a copy of `raw` in which the i-th call, or the i-th result, has a new call id.
+        """Return a copy of `raw` in which calls or results at these indexes have new call ids.
 
-        The results are meant where there are no calls.
+        If the content has no calls, the indexes are those of its results.
         """
         fields = _fields(raw, 0)
         known = _parts(fields, 0)
@@ -145,18 +146,18 @@ class Gemini:
         return {**fields, "parts": made}
 
     def mark(self, raw: Raw) -> Any:
-        """Return None: contents carry no cache marks, a cache is named beside them."""
+        """Return None: contents have no cache marks; a cache is named in another field."""
         del raw
 
     def add_mark(self, raw: Raw, mark: Any) -> Raw:
-        """Return the content as it is."""
+        """Return the content unchanged."""
         del mark
         return raw
 
     def gather(self, host: Raw | None, results: Sequence[tuple[Raw, int, str]]) -> Raw | None:
-        """Return a content with these results first, then what `host` holds beside results.
+        """Return a content with these results first, then the other parts of `host`.
 
-        A result is the i-th of a content, and the call id it is to have. None without parts.
+        A result is the i-th of a content, with its new call id. Returns None if there are no parts.
         """
         made: list[Any] = []
         for raw, place, name in results:
@@ -189,7 +190,7 @@ RESULT: Final = "functionResponse"
 
 
 class _Turn:
-    """The calls of the latest turn of the model, and which of them wait for a result."""
+    """The calls of the model's latest turn, and those of them that wait for a result."""
 
     def __init__(self) -> None:
         self._calls: list[Call] = []
@@ -198,15 +199,15 @@ class _Turn:
 
     @property
     def size(self) -> int:
-        """How many calls the turn has so far, 0 where a new one would begin."""
+        """The number of calls in the turn so far; 0 if a call would begin a new turn."""
         return len(self._calls) if self._open else 0
 
     def open(self, role: str) -> None:
-        """Take the role of the next content: the turn ends with the first of another."""
+        """Take the role of the next content: any other role than the model's ends the turn."""
         self._open = self._open and role == "assistant"
 
     def ask(self, calls: Sequence[Call]) -> None:
-        """Take calls of the next content of the model."""
+        """Take the calls of the model's next content."""
         if not calls:
             return
         if not self._open:
@@ -217,7 +218,8 @@ class _Turn:
     def answer(self, part: Mapping[str, Any]) -> str:
         """Return the id of the call that the next result is for.
 
-        Where that call has its result, `laws` finds two; where there is none, an orphan.
+        If that call already has a result, `laws` finds two; if there is no such call, it finds an
+        orphan.
         """
         given, name = _id(part), as_text((_read_part_field(part, RESULT) or {}).get("name"))
         named = [call for call in self._calls if not call.id.startswith(PLACED)]
@@ -235,7 +237,7 @@ class _Turn:
 
 
 def _find_turn(raws: Sequence[Raw]) -> _Turn:
-    """Return the turn that is open behind contents that were read before."""
+    """Return the open turn after contents that were read before."""
     first = len(raws)
     for index in range(len(raws) - 1, -1, -1):
         fields = _fields(raws[index], index)
@@ -265,7 +267,7 @@ def _fields(raw: Raw, index: int) -> Mapping[str, Any]:
 
 
 def _role(fields: Mapping[str, Any], index: int) -> str:
-    """Return the role; the API takes a content without one as the user's."""
+    """Return the role; the API reads a content without one as the user's."""
     role = fields.get("role") or "user"
     if isinstance(role, str) and role in ROLES:
         return ROLES[role]
@@ -283,7 +285,7 @@ def _read_parts(fields: Mapping[str, Any]) -> Sequence[Any]:
 
 
 def _parts(fields: Mapping[str, Any], index: int) -> list[Mapping[str, Any]]:
-    """Return the parts as mappings; a text stands for a part of text."""
+    """Return the parts as mappings; a text becomes a part of text."""
     parts = fields.get("parts")
     if parts is not None and not isinstance(parts, list | tuple):
         raise MalformedHistoryError(
@@ -300,7 +302,7 @@ def _parts(fields: Mapping[str, Any], index: int) -> list[Mapping[str, Any]]:
 
 
 def _read_part_field(part: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
-    """Return what a field of a part holds, as a mapping, None where it holds none."""
+    """Return a field of a part as a mapping, or None."""
     return mapping(pick_field(part, name))
 
 
@@ -325,7 +327,7 @@ def _message(
 
 
 def _calls(parts: Sequence[Mapping[str, Any]], index: int, first: int) -> tuple[Call, ...]:
-    """Read calls; one without an id is known by its place in its turn."""
+    """Read calls; a call without an id is identified by its place in its turn."""
     made = []
     for place, part in enumerate(_find_parts(parts, CALL), first):
         asked = _read_part_field(part, CALL) or {}
@@ -337,7 +339,7 @@ def _calls(parts: Sequence[Mapping[str, Any]], index: int, first: int) -> tuple[
 
 
 def _read(part: Mapping[str, Any], index: int, answers: str) -> list[Part]:
-    """Read a part that is no call, most often into one; a result has its media behind it."""
+    """Read a part that is no call, usually into one; the media of a result follow it."""
     result = _read_part_field(part, RESULT)
     if result is not None:
         seen = [inner for own in _inner(result, index) for inner in _read(own, index, "")]
@@ -363,7 +365,7 @@ def _inner(result: Mapping[str, Any], index: int) -> Iterator[Mapping[str, Any]]
 
 
 def _response_text(result: Mapping[str, Any], index: int) -> str:
-    """Return the text of a response: what it says, where it is one text, else its JSON."""
+    """Return the text of a response: its single text, if that is all, else its JSON."""
     response = result.get("response")
     if isinstance(response, Mapping) and len(response) == 1:
         ((name, said),) = response.items()
@@ -373,7 +375,7 @@ def _response_text(result: Mapping[str, Any], index: int) -> str:
 
 
 def _medium(held: Mapping[str, Any]) -> Part:
-    """Read a blob or a file by its media type; the SDK has the bytes of a blob."""
+    """Read a blob or a file by its media type; in the SDK a blob is bytes."""
     media = as_text(pick_field(held, "mimeType"))
     kind: MediaKind = "file"
     if media.startswith("image/"):
@@ -412,7 +414,7 @@ def _with_arguments(part: Mapping[str, Any], arguments: str) -> Mapping[str, Any
 
 
 def _rewrite_part(part: Mapping[str, Any], said: Mapping[int, str]) -> Mapping[str, Any]:
-    """Return a part with new text in these of its parts (`_read`)."""
+    """Return a part with new text in these of its neutral parts (`_read`)."""
     result = _read_part_field(part, RESULT)
     if result is None:
         if isinstance(part.get("text"), str):

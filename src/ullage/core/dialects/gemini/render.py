@@ -1,7 +1,7 @@
 """A session as contents of the Gemini API.
 
-All results of a round stand in one content of the user behind it. A signature goes back on the
-part that it came with (Gemini API, "Thought signatures").
+All results of a round are in one user's content after it. A signature is sent back on the part that
+it came with (Gemini API, "Thought signatures").
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class GeminiForm:
     once = True
 
     def part(self, part: Data) -> Data | None:
-        """Return a piece of content, or None for one that the dialect cannot carry."""
+        """Return a piece of content, or None if the dialect cannot represent it."""
         if (text := find_text(part)) is not None:
             return {"text": text}
         if (medium := find_medium(part)) is None:
@@ -54,7 +54,7 @@ class GeminiForm:
         return {"role": "user", "parts": parts}
 
     def add_text(self, message: Raw, text: str) -> Raw:
-        """Return a copy of a content of the user with a text behind what was said."""
+        """Return a copy of a user's content with a text added at its end."""
         return {**message, "parts": [*message["parts"], {"text": text}]}
 
     def tool(self, tool: OfferedTool) -> dict[str, Any]:

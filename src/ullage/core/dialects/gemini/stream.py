@@ -1,8 +1,8 @@
-"""An answer of the Gemini API, watched and put together from its chunks.
+"""An answer of the Gemini API, watched and assembled from its chunks.
 
 Each chunk is a GenerateContentResponse; the last one has a `finishReason`. Source of the shapes:
-the types of google-genai 3.4 (GenerateContentResponse, Candidate, FinishReason). It knows no other
-dialect.
+the types of google-genai 3.4 (GenerateContentResponse, Candidate, FinishReason). This module knows
+no other dialect.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ STOPS: Final[Mapping[str, Stop]] = {
     "PROHIBITED_CONTENT": "filter",
     "SPII": "filter",
 }
-"""Reasons for which an answer ended (FinishReason); any other is `other`."""
+"""The finish reasons (FinishReason); any other is `other`."""
 
 
 def _pick(value: Any, name: str) -> Any:
@@ -43,13 +43,13 @@ def _pick(value: Any, name: str) -> Any:
 
 
 def _reason(candidate: Any) -> str:
-    """Return why a candidate ended; the SDK has an enumeration of texts."""
+    """Return the finish reason of a candidate; the SDK has an enumeration of texts."""
     reason = _pick(candidate, "finishReason")
     return str(getattr(reason, "value", reason) or "")
 
 
 class GeminiWatch(Watch):
-    """Watch a stream of `streamGenerateContent`."""
+    """Watches a stream of `streamGenerateContent`."""
 
     __slots__ = ()
 
@@ -70,7 +70,7 @@ class GeminiWatch(Watch):
 
 
 class GeminiReader:
-    """Put together an answer of `generateContent`."""
+    """Assembles an answer of `generateContent`."""
 
     def __init__(self, salt: str = "") -> None:
         self.begun = self.ended = self.called = False
@@ -89,7 +89,7 @@ class GeminiReader:
         return "".join(self._text)
 
     def take(self, event: Mapping[str, Any]) -> list[Delta]:
-        """Take a chunk, or a whole answer; return what of it is to be shown."""
+        """Take a chunk, or a whole answer; return the pieces to show."""
         if event.get("error"):
             self.failed = event
             return []
@@ -106,7 +106,7 @@ class GeminiReader:
         return deltas
 
     def reply(self) -> Reply:
-        """Return what has arrived so far as an answer."""
+        """Return the answer as far as it has arrived."""
         report: dict[str, Any] = {"usageMetadata": self._usage} if self._usage else {}
         if self._reason:
             report["candidates"] = [{"finishReason": self._reason}]
@@ -121,7 +121,7 @@ class GeminiReader:
         return "calls" if stop == "end" and self._calls else stop
 
     def _part(self, part: Mapping[str, Any]) -> list[Delta]:
-        """Take a part; a signature is kept with what it must travel with."""
+        """Take a part; a signature is stored with the part that it must be sent back with."""
         sign, text = pick_field(part, "thoughtSignature"), read_text(part.get("text"))
         signed = {} if sign is None else {"thoughtSignature": sign}
         call = fields(pick_field(part, "functionCall"))
@@ -141,7 +141,7 @@ class GeminiReader:
         return [Delta("text_delta", text)] if text else []
 
     def _think(self, text: str, signed: Mapping[str, Any]) -> None:
-        """Take a piece of a summary of thoughts; pieces without a signature are one."""
+        """Take a piece of a summary of thoughts; pieces without a signature between are joined."""
         last = self._thoughts[-1] if self._thoughts else {}
         if last.get("thought") is True and "thoughtSignature" not in last:
             self._thoughts[-1] = {**last, "text": read_text(last.get("text")) + text, **signed}

@@ -1,4 +1,4 @@
-"""What the Gemini API reports of usage."""
+"""Usage reports of the Gemini API."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from ullage.core.dialects.usage import MALFORMED, Usage, spellings, tokens_in
 
 
 def read_usage(fields: Mapping[str, Any]) -> Usage | None:
-    """Read Gemini usage: the prompt includes what was cached, but not what tools added to it.
+    """Read Gemini usage: the prompt includes cached tokens, but not tokens added by tools.
 
-    Thoughts are counted beside the candidates; the live API calls these the response (Gemini API
-    reference, UsageMetadata).
+    Thoughts are not included in the candidates' tokens. The live API uses "response" for the
+    candidates (Gemini API reference, UsageMetadata).
     """
     prompt = tokens_in(fields, *spellings("promptTokenCount"), absent=MALFORMED)
     cached = tokens_in(fields, *spellings("cachedContentTokenCount"))

@@ -34,46 +34,46 @@ GENERATE: Final = Fields(
 )
 
 TEXTS: Final = ("tool_name", "thinking")
-"""Fields of a message that are text here and in no other dialect."""
+"""Fields of a message that are text here and exist in no other dialect."""
 
 
 def make_codec(*memory: Any) -> Codec:
-    """Return a codec; it remembers what it reads in these two."""
+    """Return a codec; it stores what it reads in the two arguments."""
     from ullage.core.dialects.ollama_chat.codec import OllamaChat
 
     return OllamaChat(*memory)
 
 
 def make_reader(salt: str) -> Assembly:
-    """Return what puts together one answer."""
+    """Return an object that assembles one answer."""
     from ullage.core.dialects.ollama_chat.stream import OllamaReader
 
     return OllamaReader(salt)
 
 
 def make_watch() -> Watch:
-    """Return what watches one stream."""
+    """Return an object that watches one stream."""
     from ullage.core.dialects.ollama_chat.stream import OllamaWatch
 
     return OllamaWatch()
 
 
 def make_form() -> Form:
-    """Return what writes a session."""
+    """Return an object that writes a session."""
     from ullage.core.dialects.ollama_chat.render import OllamaForm
 
     return OllamaForm()
 
 
 def find_clients() -> Sequence[ClientForm]:
-    """Return how the clients of SDKs send conversations."""
+    """Return the forms of the SDK clients."""
     from ullage.core.dialects.ollama_chat.clients import CLIENTS
 
     return CLIENTS
 
 
 def read_usage(fields: Mapping[str, Any]) -> Usage | None:
-    """Return what a report says."""
+    """Read a usage report."""
     from ullage.core.dialects.ollama_chat.usage import read_usage as read
 
     return read(fields)
@@ -100,10 +100,10 @@ def _read_single(fields: Mapping[str, Any]) -> tuple[Sequence[Mapping[str, Any]]
 
 
 def _is_message(message: Any) -> bool:
-    """Tell whether a message has what Ollama's alone have.
+    """Tell whether a message has a mark that only Ollama's messages have.
 
-    These are fields, and calls without an id or a type whose arguments are an object: Chat's have
-    both, and text.
+    The marks are these fields, and calls that lack an id or a type and have an object as arguments:
+    calls of Chat have both, and arguments as text.
     """
     if any(isinstance(field_of(message, name), str) for name in TEXTS):
         return True
@@ -119,7 +119,7 @@ def _is_message(message: Any) -> bool:
 
 
 def _root(base_url: str) -> str:
-    """Return where a server is, by that or by the base URL of either of its APIs."""
+    """Return the URL of a server, from that URL or from the base URL of either of its APIs."""
     return base_url.rstrip("/").removesuffix("/v1").removesuffix("/api")
 
 
@@ -128,7 +128,7 @@ def _address(base_url: str, _: str) -> str:
 
 
 def _listing(base_url: str) -> str:
-    """Return where the local models are listed (ollama docs/api.md, "List Local Models")."""
+    """Return the URL of the list of local models (ollama docs/api.md, "List Local Models")."""
     return f"{_root(base_url)}/api/tags"
 
 
@@ -146,7 +146,7 @@ def _too_large(tokens: int, bound: int) -> Mapping[str, Any]:
 
 
 def _break_off(text: str, left: bytes) -> bytes:
-    """Return the line that ends a stream early; half a line that was sent is ended first."""
+    """Return the line that ends a stream early; an unfinished line is ended first."""
     line = json.dumps({"error": text}).encode("ascii") + b"\n"
     return b"\n" + line if left and not left.endswith(b"\n") else line
 

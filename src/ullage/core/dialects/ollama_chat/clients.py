@@ -11,7 +11,7 @@ BEARER: Final = "Bearer "
 
 
 def _find_server(client: Any, given: Mapping[str, Any]) -> Recipient:
-    """Return whom a call asks; a key stands in the headers of the client's connections."""
+    """Return the target of a call; the key is in the headers of the client's connections."""
     said = find_text(client, "_client", "headers", "authorization") or ""
     url = find_url(client, "_client", "base_url")
     return Recipient(find_text(given, "model"), url, said.removeprefix(BEARER) or None)

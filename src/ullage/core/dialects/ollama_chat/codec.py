@@ -1,8 +1,8 @@
 """Ollama's own dialect: messages of `POST /api/chat` in, neutral transcript out, and back.
 
 Its calls need no ids: a result belongs to a call of the round by its name or by its place. The
-neutral view has ids all the same, made of a call's place in its response; they are never written.
-It knows the shape of the messages and nothing of tokens, windows or policies. Source of the
+neutral view still has ids, made from a call's place in its response; they are never written. This
+module knows the shape of the messages and nothing of tokens, windows or policies. Source of the
 shape: ollama docs/api.md and api/types.go of 2026-08, and the types of its Python client 0.6.
 """
 
@@ -23,22 +23,24 @@ from ullage.core.messages.transcript import Call, Message, Part, Raw, Rules, Tra
 
 ROLES: Final = ("system", "user", "assistant", "tool")
 LEFT_OUT: Final = "[ullage: image left out]"
-"""What stands for an image that was left out. A message has one text and its images beside it, so
-such lines at the end of the text are read as parts of their own: an edit finds its place again."""
+"""The line that replaces an image that was left out. A message has one text, and its images are in
+another field. So such lines at the end of the text are read as parts of their own, and an edit
+finds its place again.
+"""
 
 MOST_LEFT_OUT: Final = 1_000
-"""Lines of `LEFT_OUT` that are parts of their own."""
+"""Most lines of `LEFT_OUT` that are read as parts of their own."""
 
 Key = tuple[str, bytes, str]
 """Dialect, fingerprint, and the call that is answered: one mapping may serve several readers."""
 
 
 class OllamaChat:
-    """Read and write messages of Ollama's chat.
+    """Reads and writes messages of Ollama's chat.
 
-    A result names the tool (`tool_name`), the call (`tool_call_id`, where calls came with ids) or
-    neither; it is then the next one's that waits. `memo` maps content to the message read from
-    it; pass a shared, bounded mapping to make repeated reads of one growing history cheap.
+    A result names the tool (`tool_name`), the call (`tool_call_id`, if calls came with ids) or
+    neither; then it belongs to the next call that waits. `memo` maps content to the message read
+    from it; pass a shared, bounded mapping to make repeated reads of one growing history cheap.
     """
 
     rules: Rules = Rules(names.OLLAMA_CHAT, ordered=True)
@@ -54,8 +56,8 @@ class OllamaChat:
     def read(self, messages: Sequence[Raw]) -> Transcript:
         """Read messages: mappings, or SDK objects with `model_dump`.
 
-        Raises MalformedHistoryError naming the position when something is no message at all.
-        What is merely out of order (an orphan result) is read; `core.compaction.laws` repairs it.
+        Raises MalformedHistoryError with the position for anything that is no message. A message
+        that is only out of order (an orphan result) is read; `core.compaction.laws` finds it.
         """
         if not is_listed(messages):
             raise MalformedHistoryError(
@@ -82,8 +84,8 @@ class OllamaChat:
     def rewrite(self, raw: Raw, parts: Mapping[int, str], calls: Mapping[int, str]) -> Raw:
         """Return a copy of `raw` with new text in these parts and new arguments in these calls.
 
-        A result's text takes the place of all that the result holds, its images too; the text for
-        an image goes to the end of the message's text.
+        The text of a result replaces all its content, including images. The text for an image is
+        added at the end of the message's text.
         """
         new = dict(_fields(raw, 0))
         if calls:
@@ -102,7 +104,7 @@ class OllamaChat:
         return new
 
     def author(self, role: str, text: str, answers: str | None = None) -> Raw:
-        """Return a new message; a result goes by its place and names no call."""
+        """Return a new message; a result is matched by its place and names no call."""
         return {"role": role if answers is None else "tool", "content": text}
 
     def answer(self, raw: Raw, call: int, text: str, name: str) -> Raw:
@@ -114,7 +116,9 @@ class OllamaChat:
         return {"role": "tool", "content": text, **named, **known}
 
     def readdress(self, raw: Raw, ids: Mapping[int, str]) -> Raw:
-        """Return a copy of `raw` in which the i-th call, or the result, has a new call id."""
+        """Return a copy of `raw` in which calls at these indexes, or the result, have a new call
+        id.
+        """
         new = dict(_fields(raw, 0))
         if _role(new) == "tool":
             return {**new, "tool_call_id": ids[0]}
@@ -125,11 +129,11 @@ class OllamaChat:
         return new
 
     def mark(self, raw: Raw) -> Any:
-        """Return None: there are no cache marks here, the server caches by itself."""
+        """Return None: there are no cache marks here, because the server caches by itself."""
         del raw
 
     def add_mark(self, raw: Raw, mark: Any) -> Raw:
-        """Return the message as it is."""
+        """Return the message unchanged."""
         del mark
         return raw
 
@@ -145,7 +149,7 @@ class OllamaChat:
 
 
 def _waiting(raws: Sequence[Raw]) -> _Round:
-    """Return the round that is open behind messages that were read before."""
+    """Return the open round after messages that were read before."""
     results: list[Mapping[str, Any]] = []
     for index in range(len(raws) - 1, -1, -1):
         fields = _fields(raws[index], index)
@@ -163,7 +167,7 @@ def _waiting(raws: Sequence[Raw]) -> _Round:
 
 
 class _Round:
-    """The calls of the latest response, and which of them wait for a result.
+    """The calls of the latest response, and those of them that wait for a result.
 
     `names` has the name of each call by its id, `given` the ids that the server gave.
     """
@@ -179,7 +183,8 @@ class _Round:
     def match_result(self, result: Mapping[str, Any]) -> str:
         """Return the id of the call that the next result is for.
 
-        Where that call has its result, the laws find two; where there is none, an orphan.
+        If that call already has a result, the laws find two; if there is no such call, they find an
+        orphan.
         """
         said = as_text(result.get("tool_call_id"))
         if said and (self._given or not self._waiting):
@@ -200,7 +205,7 @@ def _map_names(calls: Sequence[Call]) -> dict[str, str]:
 
 
 def _read_given_ids(asked: Sequence[Any]) -> frozenset[str]:
-    """Return the ids that calls came with."""
+    """Return the ids that the calls came with."""
     return frozenset(as_text((mapping(call) or {}).get("id")) for call in asked) - {""}
 
 
@@ -215,7 +220,7 @@ def _fields(raw: Raw, index: int) -> Mapping[str, Any]:
 
 
 def _role(fields: Mapping[str, Any]) -> str:
-    """Return the role; the server takes it in any case (api/types.go, Message.UnmarshalJSON)."""
+    """Return the role in lower case; the server ignores case (api/types.go, UnmarshalJSON)."""
     return as_text(fields.get("role")).lower()
 
 
@@ -239,7 +244,7 @@ def _message(fields: Mapping[str, Any], index: int, answers: str) -> Message:
 
 
 def _texts(fields: Mapping[str, Any], index: int) -> list[str]:
-    """Return the texts of a message: what it says, and a line for each image that was left out."""
+    """Return the texts of a message: its content, and a line for each image that was left out."""
     content = fields.get("content")
     if content is not None and not isinstance(content, str):
         raise MalformedHistoryError(
@@ -272,13 +277,13 @@ def _list(fields: Mapping[str, Any], name: str, index: int) -> Sequence[Any]:
 
 
 def _image(source: object) -> Part:
-    """Read an image by its header: base64 text; bytes are the Python client's, and not sent so."""
+    """Read the header of an image as base64 text; bytes exist only in the Python client."""
     text = source if isinstance(source, str) else ""
     return Part("image", identity(text), media=describe("image", text))
 
 
 def _calls(fields: Mapping[str, Any], index: int) -> tuple[Call, ...]:
-    """Read calls; one without an id, or with that of another, is known by its place."""
+    """Read calls; one without an id, or with the id of another, is identified by its place."""
     asked = [_read_call_fields(call, index) for call in _list(fields, "tool_calls", index)]
     given = _read_given_ids(asked)
     free = set(given)
@@ -325,7 +330,7 @@ def _with_arguments(call: Raw, arguments: str) -> Mapping[str, Any]:
 def _replace_parts(
     texts: Sequence[str], images: Sequence[Any], parts: Mapping[int, str], *, whole: bool
 ) -> dict[str, Any]:
-    """Return content and images with new text in these parts; `whole` has one text for all."""
+    """Return content and images with new text in these parts; with `whole`, one text for all."""
     if whole:
         return {"content": parts[0], "images": []}
     said = [parts.get(place, text) for place, text in enumerate(texts)]

@@ -1,4 +1,4 @@
-"""The options of a request to Ollama, and `/api/generate` read as messages.
+"""The options of a request to Ollama, and requests of `/api/generate` read as messages.
 
 Pure functions over fields. Source of the shapes: ollama docs/api.md and api/types.go of 2026-08.
 """
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 MOST_TOKENS: Final = 2**40
-"""Beyond it a number is no number of tokens."""
+"""Numbers from here on are no numbers of tokens."""
 
 Fields = Mapping[str, Any]
 
@@ -17,11 +17,11 @@ Fields = Mapping[str, Any]
 def write_options(
     fields: Fields, num_ctx: int | None = None, num_predict: int | None = None
 ) -> dict[str, Any] | None:
-    """Return what to put in the place of a request's `options`, None where it stays as it is.
+    """Return the new `options` of a request, or None if they stay as they are.
 
-    `num_ctx` is the operator's, in tokens: the same for every request to a model, whatever a
-    request asks for, because the server loads the model anew when it changes. `num_predict` is a
-    lowered limit of the answer, in tokens.
+    `num_ctx` is the operator's window in tokens. It is the same for every request to a model,
+    whatever a request asks for, because the server reloads the model when it changes. `num_predict`
+    is a lowered limit of the answer, in tokens.
     """
     given = fields.get("options")
     asked = dict(given) if isinstance(given, Mapping) else {}
@@ -31,18 +31,18 @@ def write_options(
 
 
 def find_window(fields: Fields, num_ctx: int | None = None) -> int | None:
-    """Return the window that a request will be given, in tokens, None where only the server knows.
+    """Return the window that a request will get, in tokens, or None if only the server knows.
 
-    It is the operator's `num_ctx`, else the one that the request asks for. The server caps both
-    at the trained length.
+    It is the operator's `num_ctx`, or else the one in the request. The server caps both at the
+    trained length.
     """
     return num_ctx if num_ctx is not None else _tokens(_option(fields, "num_ctx"))
 
 
 def find_limit(fields: Fields) -> int | None:
-    """Return the limit of the answer, in tokens, None where there is none.
+    """Return the limit of the answer, in tokens, or None if there is no limit.
 
-    The server's default, -1, is none; so is -2, "until the window is full".
+    The server's default, -1, is no limit, and neither is -2, "until the window is full".
     """
     return _tokens(_option(fields, "num_predict"))
 
@@ -53,20 +53,19 @@ def _option(fields: Fields, name: str) -> Any:
 
 
 def _tokens(value: object) -> int | None:
-    """Return a number of tokens; the server takes the whole part of any number."""
+    """Return a number of tokens; the server uses the integer part of any number."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     return int(value) if 1 <= value < MOST_TOKENS else None
 
 
 def read_single(fields: Fields) -> tuple[Sequence[Mapping[str, Any]], int]:
-    """Return what a request of `/api/generate` puts before the model, and tokens that go along.
+    """Return the prompt of a request of `/api/generate` as messages, and the tokens of its context.
 
-    The messages are in Ollama's dialect; the tokens are those of an earlier answer (`context`),
-    already counted. Without messages and context the request loads or unloads the model.
-
-    It is one prompt: it can be checked against the window and cannot be compacted. Fields of
-    another type than the API's are the server's to refuse, and count nothing here.
+    The messages are in Ollama's dialect. The tokens are those of an earlier answer (`context`),
+    already counted. A request without messages and context loads or unloads the model. The request
+    is one prompt: it can be checked against the window, but not compacted. Fields with a wrong type
+    are left to the server to refuse, and count nothing here.
     """
     said = {name: _text(fields.get(name)) for name in ("system", "template", "prompt", "suffix")}
     messages: list[Mapping[str, Any]] = []

@@ -1,6 +1,6 @@
 """A session as messages of Ollama's own chat API.
 
-Calls have no id and arguments that are an object; results name the tool and stand in the order of
+Calls have no id, and their arguments are an object. Results name the tool and are in the order of
 the calls (ollama docs/api.md, "Chat request (with history, with tools)").
 """
 
@@ -26,7 +26,7 @@ class OllamaForm:
     once = False
 
     def part(self, part: Data) -> Data | None:
-        """Return a piece of content as `user` reads it, or None for a file: there is no place."""
+        """Return a piece of content for `user`, or None for a file: messages have no files."""
         if (text := find_text(part)) is not None:
             return {"type": "text", "text": text}
         medium = find_medium(part)
@@ -52,7 +52,7 @@ class OllamaForm:
         return [(answer.seq, message), *results]
 
     def user(self, content: Any) -> Raw:
-        """Return a message of the user: its text in one piece, its images beside it."""
+        """Return a message of the user: its text in one piece, and its images in their field."""
         if isinstance(content, str):
             return {"role": "user", "content": content}
         text = "\n\n".join(str(part["text"]) for part in content if "text" in part)
@@ -60,7 +60,7 @@ class OllamaForm:
         return {"role": "user", "content": text, **({"images": images} if images else {})}
 
     def add_text(self, message: Raw, text: str) -> Raw:
-        """Return a copy of a message of the user with a text behind what was said."""
+        """Return a copy of a user message with a text added at its end."""
         return {**message, "content": f"{message.get('content') or ''}\n\n{text}"}
 
     def tool(self, tool: OfferedTool) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""An answer of Ollama's own API, watched and put together from its lines.
+"""An answer of Ollama's own API, watched and assembled from its lines.
 
 Each line is a JSON object; the last one has `"done": true` and the counts. Source of the shapes:
-ollama docs/api.md and api/types.go of 2026-08. It knows no other dialect.
+ollama docs/api.md and api/types.go of 2026-08. This module knows no other dialect.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ REPORTED: Final = (
     "prompt_eval_cached_count",
     "eval_count",
 )
-"""Fields of the terminal line that tell of its size; the rest is content and durations."""
+"""Fields of the last line about its size; the others are content and durations."""
 
 STOPS: Final[Mapping[str, Stop]] = {"stop": "end", "length": "length", "tool_calls": "calls"}
 
 
 class OllamaWatch(Watch):
-    """Watch a stream of `/api/chat` or `/api/generate`."""
+    """Watches a stream of `/api/chat` or `/api/generate`."""
 
     __slots__ = ()
 
@@ -56,7 +56,7 @@ class OllamaWatch(Watch):
 
 
 class OllamaReader:
-    """Put together an answer of `/api/chat`."""
+    """Assembles an answer of `/api/chat`."""
 
     def __init__(self, salt: str = "") -> None:
         self.begun = self.ended = self.called = False
@@ -73,7 +73,7 @@ class OllamaReader:
         return "".join(self._text)
 
     def take(self, event: Mapping[str, Any]) -> list[Delta]:
-        """Take a line, or a whole answer; return what of it is to be shown."""
+        """Take a line, or a whole answer; return the pieces to show."""
         if event.get("error"):
             self.failed = event
             return []
@@ -98,7 +98,7 @@ class OllamaReader:
         return deltas
 
     def reply(self) -> Reply:
-        """Return what has arrived so far as an answer."""
+        """Return the answer as far as it has arrived."""
         thought = "".join(self._thinking)
         thoughts = ({"thinking": thought},) if thought else ()
         usage = Usage.from_report(self._report) if self._report else None
@@ -112,7 +112,7 @@ class OllamaReader:
 
 
 def _says(event: Any) -> bool:
-    """Tell whether a line has content: text, thinking or calls, of a chat or of a prompt."""
+    """Tell whether a line of a chat or a prompt has content: text, thinking or calls."""
     message = pick(event, "message")
     held = (message, event) if message is not None else (event,)
     names = ("content", "thinking", "tool_calls", "response")

@@ -1,4 +1,4 @@
-"""What Ollama's own API reports of usage."""
+"""Usage reports of Ollama's own API."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from ullage.core.dialects.usage import MALFORMED, Usage, tokens_in
 
 
 def read_usage(fields: Mapping[str, Any]) -> Usage | None:
-    """Read the counts of Ollama's own API: the prompt includes what was cached.
+    """Read the counts of Ollama's own API: the prompt includes cached tokens.
 
-    Releases before 0.2 left the count out, or said 0, where the prompt came from the cache (its
-    issues 2068 and 5370): unknown.
+    Releases before 0.2 omitted the count, or reported 0, if the prompt came from the cache (its
+    issues 2068 and 5370): then it is unknown.
     """
     prompt = tokens_in(fields, "prompt_eval_count", absent=MALFORMED)
     cached = tokens_in(fields, "prompt_eval_cached_count")

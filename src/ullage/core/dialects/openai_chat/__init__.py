@@ -1,4 +1,4 @@
-"""OpenAI Chat Completions, and what all compatible servers speak."""
+"""OpenAI Chat Completions, as used by all compatible servers."""
 
 from __future__ import annotations
 
@@ -31,44 +31,45 @@ OWN_FRAMING: Final = Framing(
     names_twice=True,
     parallel=ParallelFraming(once=Size(0, 19, 24), call=Size(0, 4, 8), result=Size(0, 3, 6)),
 )
-"""Of OpenAI's own models. What calls add was found by those who compared with reported usage:
-langchain4j's OpenAiTokenCountEstimator (its tests ask the API), openai-java's issue 5 (a call with
-a result, 35 tokens: no id is rendered), and community.openai.com, topic 538914 (40, 89 and 114
-tokens for one, two and three calls)."""
+"""The framing of OpenAI's own models. The tokens for calls come from comparisons with reported
+usage: langchain4j's OpenAiTokenCountEstimator (its tests ask the API), openai-java's issue 5 (a
+call with a result, 35 tokens: no id is rendered), and community.openai.com, topic 538914 (40, 89
+and 114 tokens for one, two and three calls).
+"""
 
 FIELDS: Final = Fields(output=("max_completion_tokens", "max_tokens"))
 
 
 def make_codec(*memory: Any) -> Codec:
-    """Return a codec; it remembers what it reads in these two."""
+    """Return a codec; it stores what it reads in the two arguments."""
     from ullage.core.dialects.openai_chat.codec import OpenAIChat
 
     return OpenAIChat(*memory)
 
 
 def make_reader(salt: str) -> Assembly:
-    """Return what puts together one answer."""
+    """Return an object that assembles one answer."""
     from ullage.core.dialects.openai_chat.stream import ChatAnswer
 
     return ChatAnswer(salt)
 
 
 def make_watch() -> Watch:
-    """Return what watches one stream."""
+    """Return an object that watches one stream."""
     from ullage.core.dialects.openai_chat.stream import ChatWatch
 
     return ChatWatch()
 
 
 def make_form() -> Form:
-    """Return what writes a session."""
+    """Return an object that writes a session."""
     from ullage.core.dialects.openai_chat.render import ChatForm
 
     return ChatForm()
 
 
 def make_rounds(names: frozenset[str]) -> Rounds:
-    """Return what makes several rounds one answer."""
+    """Return an object that joins several rounds into one answer."""
     from ullage.core.dialects.openai_chat.rounds import ChatRounds
 
     return ChatRounds(names)
@@ -82,14 +83,14 @@ def is_shaped(request: Mapping[str, Any]) -> bool:
 
 
 def find_clients() -> Sequence[ClientForm]:
-    """Return how the clients of SDKs send conversations."""
+    """Return the forms of the SDK clients."""
     from ullage.core.dialects.openai_chat.clients import CLIENTS
 
     return CLIENTS
 
 
 def read_usage(fields: Mapping[str, Any]) -> Usage | None:
-    """Return what a report says."""
+    """Read a usage report."""
     from ullage.core.dialects.usage import read_openai
 
     return read_openai(fields)

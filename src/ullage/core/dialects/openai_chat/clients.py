@@ -1,7 +1,7 @@
 """Clients that send Chat Completions: OpenAI's, Mistral's, LiteLLM's.
 
-Source of the shapes: openai 3.54, mistralai 3.7 (`Chat.complete`, `Chat.stream` and their twins),
-litellm 1.110 (`completion`, `acompletion`, `Router`).
+Source of the shapes: openai 3.54, mistralai 3.7 (`Chat.complete`, `Chat.stream` and their async
+versions), litellm 1.110 (`completion`, `acompletion`, `Router`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MISTRAL: Final[Mapping[str, ClientMethod]] = {
 
 
 def _find_mistral(client: Any, given: Mapping[str, Any]) -> Recipient:
-    """Return whom a call of Mistral's client asks: `server_url` of the call wins."""
+    """Return the target of a call of Mistral's client: `server_url` of the call wins."""
     held = field_of(client, "sdk_configuration")
     details = field_of(held, "get_server_details")
     url = find_text(given, "server_url") or (str(details()[0]) if callable(details) else None)

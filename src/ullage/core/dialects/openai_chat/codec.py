@@ -1,8 +1,8 @@
 """The OpenAI Chat Completions dialect: messages in, neutral transcript out, and back.
 
-Also spoken by llama.cpp, Ollama, LM Studio, vLLM, OpenRouter and most other servers. It knows the
-shape of the messages and nothing of tokens, windows or policies. Source of the shape: the OpenAI
-API reference, `POST /v1/chat/completions`.
+llama.cpp, Ollama, LM Studio, vLLM, OpenRouter and most other servers use it too. This module knows
+the shape of the messages and nothing of tokens, windows or policies. Source of the shape: the
+OpenAI API reference, `POST /v1/chat/completions`.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ PART_KINDS: Final[Mapping[str, PartKind]] = {
 
 Fingerprint = tuple[object, ...]
 Memo = dict[Fingerprint, Message]
-"""Messages read before, by content: a message that comes again costs one dictionary look-up."""
+"""Messages read before, by content: reading a repeated message costs one dictionary look-up."""
 
 
 class OpenAIChat:
-    """Read and write Chat Completions messages.
+    """Reads and writes Chat Completions messages.
 
     `memo` maps content to the message read from it; pass a shared, bounded mapping, so that a
-    message that comes again in another history is read once. `readings` keeps whole histories.
+    message that is in several histories is read once. `readings` keeps whole histories.
     """
 
     rules: Rules = Rules(names.OPENAI_CHAT)
@@ -71,8 +71,8 @@ class OpenAIChat:
     def read(self, messages: Sequence[Raw]) -> Transcript:
         """Read messages: mappings, or SDK objects with `model_dump`.
 
-        Raises MalformedHistoryError naming the position when something is no message at all.
-        What is merely out of order (an orphan result) is read; `core.compaction.laws` repairs it.
+        Raises MalformedHistoryError with the position for anything that is no message. A message
+        that is only out of order (an orphan result) is read; `core.compaction.laws` finds it.
         """
         if not is_listed(messages):
             raise MalformedHistoryError(
@@ -120,12 +120,12 @@ class OpenAIChat:
         return {"role": role, "content": text}
 
     def answer(self, raw: Raw, call: int, text: str, name: str) -> Raw:
-        """Return a result with `text` under the call id `name`; every call takes the same."""
+        """Return a result with `text` under the call id `name`; all calls have the same form."""
         del raw, call
         return self.author("tool", text, name)
 
     def mark(self, raw: Raw) -> Any:
-        """Return the cache mark that a message carries, or None."""
+        """Return the cache mark of a message, or None."""
         return marks.find_last(raw)
 
     def add_mark(self, raw: Raw, mark: Any) -> Raw:
@@ -133,7 +133,7 @@ class OpenAIChat:
         return marks.put(raw, mark)
 
     def join(self, first: Raw, second: Raw, gap: str) -> Raw:
-        """Return one message with the content of both; what else they carry is kept."""
+        """Return one message with the content of both; their other fields are kept."""
         before, after = _fields(first, 0), _fields(second, 0)
         said = [m.get("content") for m in (before, after)]
         texts = [text for text in said if text]
@@ -146,7 +146,9 @@ class OpenAIChat:
         return {**before, **after, "content": content}
 
     def readdress(self, raw: Raw, ids: Mapping[int, str]) -> Raw:
-        """Return a copy of `raw` in which the i-th call, or the result, has a new call id."""
+        """Return a copy of `raw` in which calls at these indexes, or the result, have a new call
+        id.
+        """
         new = dict(_fields(raw, 0))
         if new.get("role") in ("tool", "function"):
             return {**new, "role": "tool", "tool_call_id": ids[0]}
@@ -167,10 +169,10 @@ def _as_part(text: str) -> dict[str, str]:
 
 
 def _fingerprint(raw: Raw) -> Fingerprint | None:
-    """Return a hashable stand-in for everything that is read from `raw`, or None without one.
+    """Return a hashable key for everything that is read from `raw`, or None.
 
     Only plain messages have one: nothing but strings and nulls, no key beyond `KNOWN_KEYS`. The
-    types are checked because 1, 1.0 and True are one dictionary key and read differently.
+    types are checked because 1, 1.0 and True are the same dictionary key and are read differently.
     """
     if type(raw) is not dict or "role" not in raw or not raw.keys() <= KNOWN_KEYS:
         return None
@@ -225,7 +227,7 @@ def _message(raw: Raw, index: int) -> Message:
 
 
 def _beside(fields: Mapping[str, Any], index: int) -> tuple[Part, ...]:
-    """Return what an assistant message carries beside its content: spoken audio, reasoning items.
+    """Return an assistant message's content in other fields: spoken audio, reasoning items.
 
     `reasoning_details` is OpenRouter's form.
     """
@@ -253,9 +255,9 @@ def _parts(content: object, index: int) -> tuple[Part, ...]:
 
 
 def _part(piece: object, index: int) -> Part:
-    """Read one content part; an unknown type is kept and counted as its JSON text.
+    """Read one content part; an unknown type is counted as its JSON text.
 
-    A cache mark is no part of the text: it moves from call to call.
+    A cache mark is not part of the text, because it moves from call to call.
     """
     if isinstance(piece, str):
         return Part("text", piece)

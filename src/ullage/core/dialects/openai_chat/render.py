@@ -1,6 +1,6 @@
 """A session as messages of Chat Completions.
 
-Calls stand in the assistant's message, and each result is a tool message.
+Calls are in the assistant's message, and each result is a tool message.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ullage.core.dialects.form import (
 from ullage.core.messages.transcript import Raw
 
 MESSAGE_FIELDS: Final = frozenset({"role", "content", "tool_calls"})
-"""Fields of a message that are no reasoning."""
+"""Fields of a message that do not hold reasoning."""
 
 
 class ChatForm:
@@ -32,7 +32,7 @@ class ChatForm:
     once = False
 
     def part(self, part: Data) -> Data | None:
-        """Return a piece of content, or None for one that the dialect cannot carry."""
+        """Return a piece of content, or None if the dialect cannot represent it."""
         if (text := find_text(part)) is not None:
             return {"type": "text", "text": text}
         if (medium := find_medium(part)) is None:
@@ -68,7 +68,7 @@ class ChatForm:
         return write_user(content)
 
     def add_text(self, message: Raw, text: str) -> Raw:
-        """Return a copy of a message of the user with a text behind what was said."""
+        """Return a copy of a user message with a text added at its end."""
         return add_part(message, text)
 
     def tool(self, tool: OfferedTool) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class ChatForm:
 
 
 def _merge(blocks: Iterable[Data]) -> dict[str, Any]:
-    """Return the fields of reasoning of a message, several blocks as one."""
+    """Return the reasoning fields of a message, with several blocks joined."""
     merged: dict[str, Any] = {}
     for block in blocks:
         for name, value in block.items():

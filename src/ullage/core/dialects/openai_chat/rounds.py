@@ -1,6 +1,7 @@
 """Several rounds of Chat Completions as one answer.
 
-Source: OpenAI API reference, "The chat completion chunk object". It knows no other dialect.
+Source: OpenAI API reference, "The chat completion chunk object". This module knows no other
+dialect.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ from ullage.core.dialects.reply import fields, members, read_text
 from ullage.core.dialects.rounds import Event, Rounds, write_frame
 
 CALLING: Final = frozenset({"tool_calls", "function_call"})
-"""Reasons to end that speak of calls."""
+"""Finish reasons that mean calls."""
 
 BETWEEN: Final = "\n\n"
-"""Stands between the texts of two rounds, which are one text here."""
+"""The text between the texts of two rounds, which are one text here."""
 
 SHAPES: Final = ("grammar", "json_schema", "guided_json", "guided_grammar", "guided_regex")
 """Fields of llama.cpp and vLLM that prescribe the form of an answer."""
 
 
 def is_shaped(request: Mapping[str, Any]) -> bool:
-    """Tell whether a request prescribes the form of the answer, or has the tools of old."""
+    """Tell whether a request prescribes the form of the answer, or has the old `functions`."""
     asked = request.get("response_format")
     form = fields(asked).get("type", "text") if asked is not None else "text"
     given = (request.get(name) for name in (*SHAPES, "functions", "function_call"))
@@ -30,7 +31,7 @@ def is_shaped(request: Mapping[str, Any]) -> bool:
 
 
 class ChatRounds(Rounds):
-    """Rounds of Chat Completions, their chunks under the id of the first one that was shown."""
+    """Rounds of Chat Completions; all chunks have the id of the first one that was shown."""
 
     def __init__(self, names: frozenset[str]) -> None:
         self._id: object = None
@@ -39,7 +40,7 @@ class ChatRounds(Rounds):
         super().__init__(names)
 
     def take_whole(self, answer: Event) -> Event:
-        """Take a completion; return what the client sees of it."""
+        """Take a completion; return the client's view of it."""
         choices = members(answer.get("choices"))
         calls = members(fields(choices[0].get("message")).get("tool_calls")) if choices else []
         if self._keeps_whole(map(_name, calls)) or self.turned:
@@ -76,14 +77,14 @@ class ChatRounds(Rounds):
         return self._write(write_frame({**event, **named, "choices": [choice, *choices[1:]]}))
 
     def _filter(self, delta: Event) -> Event:
-        """Return what the client sees of a delta: without calls of added tools, and gap-free."""
+        """Return the client's view of a delta: no calls of added tools, no gaps in indexes."""
         fragments = members(delta.get("tool_calls"))
         self._theirs = self._theirs or bool(delta.get("function_call"))
         kept = [made for one in fragments if (made := self._place(one)) is not None]
         return delta if kept == fragments else _put(dict(delta), kept)
 
     def _place(self, fragment: Event) -> Event | None:
-        """Return a fragment of a call under the index that the client knows, None for none."""
+        """Return a fragment of a call with the client's index, or None if the call is hidden."""
         given, name = fragment.get("index"), _name(fragment)
         index = given if isinstance(given, int) else 0
         if self.turned:
@@ -98,11 +99,11 @@ class ChatRounds(Rounds):
         return {**fragment, "index": index - less} if less else fragment
 
     def _find_end(self, finish: Any) -> Any:
-        """Return the reason to end that the client is told: no calls where it sees none."""
+        """Return the finish reason for the client: calls only if it sees a call."""
         return "stop" if finish in CALLING and self._left_out and not self._theirs else finish
 
     def _part_texts(self, delta: Event) -> Event:
-        """Return a delta whose text is parted from that of an earlier round."""
+        """Return a delta whose text is separated from that of an earlier round."""
         text = read_text(delta.get("content"))
         parts = bool(text) and self._spoke and not self._speaks
         self._speaks = self._speaks or bool(text)
@@ -114,6 +115,6 @@ def _name(call: Event) -> str:
 
 
 def _put(holder: dict[str, Any], calls: Sequence[Event]) -> dict[str, Any]:
-    """Return a delta or message with these calls, none where there are none."""
+    """Return a delta or message with these calls, or without the field for an empty list."""
     holder.pop("tool_calls", None)
     return {**holder, "tool_calls": calls} if calls else holder

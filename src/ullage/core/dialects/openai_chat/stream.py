@@ -1,7 +1,7 @@
-"""An answer of Chat Completions, put together from its chunks.
+"""An answer of Chat Completions, assembled from its chunks.
 
-Source: OpenAI API reference, "The chat completion chunk object"; what servers make of it is said
-where it is met. It knows no other dialect.
+Source: OpenAI API reference, "The chat completion chunk object"; comments name the deviations of
+servers. This module knows no other dialect.
 """
 
 from __future__ import annotations
@@ -34,17 +34,19 @@ STOPS: Final[Mapping[str, Stop]] = {
 }
 
 THOUGHTS: Final = ("reasoning_content", "reasoning")
-"""Where thinking stands: DeepSeek, llama.cpp, vLLM before 0.11; OpenRouter, Ollama, vLLM since.
-Some send both, with the same text."""
+"""Fields with thinking. First: DeepSeek, llama.cpp, vLLM before 0.11. Second: OpenRouter, Ollama,
+later vLLM. Some send both, with the same text.
+"""
 
 DETAILS: Final = "reasoning_details"
-"""OpenRouter's blocks of reasoning with their signatures, to be sent back as they are (its guide
-on reasoning tokens, "Preserving reasoning")."""
+"""OpenRouter's blocks of reasoning with their signatures, to be sent back unchanged (its guide on
+reasoning tokens, "Preserving reasoning").
+"""
 
 
 @dataclass(slots=True)
 class _Asked:
-    """A call as far as it has arrived."""
+    """A call, as far as it has arrived."""
 
     id: str = ""
     name: str = ""
@@ -59,13 +61,13 @@ class _Asked:
         return _is_object(self.arguments)
 
     def repeats(self, call_id: str, name: str, arguments: str) -> bool:
-        """Tell whether this very call comes again, as in a last chunk with the whole message."""
+        """Tell whether this very call is repeated, as in a last chunk with the whole message."""
         same = bool(call_id) and (call_id, name) == (self.id, self.name)
         return same and arguments == self.arguments and self.complete()
 
 
 class ChatAnswer:
-    """Put together an answer of Chat Completions; of several choices the first counts."""
+    """Assembles an answer of Chat Completions; of several choices only the first counts."""
 
     def __init__(self, salt: str = "") -> None:
         self.begun = self.ended = self.called = False
@@ -86,7 +88,7 @@ class ChatAnswer:
         return "".join(self._text)
 
     def take(self, event: Mapping[str, Any]) -> list[Delta]:
-        """Take a chunk, or a whole completion; return what of it is to be shown."""
+        """Take a chunk, or a whole completion; return the pieces to show."""
         deltas: list[Delta] = []
         if event.get("error") or event.get("object") == "error":  # the latter is vLLM's
             self.failed = event
@@ -103,7 +105,7 @@ class ChatAnswer:
         return deltas
 
     def reply(self) -> Reply:
-        """Return what has arrived so far as an answer."""
+        """Return the answer as far as it has arrived."""
         calls = assign_ids(((c.id, c.name, c.arguments) for c in self._calls), self._salt)
         usage = Usage.from_report(self._report) if self._report else None
         ends = [{"finish_reason": self._finish}] if self._finish else []
@@ -114,7 +116,7 @@ class ChatAnswer:
         if self._refused:
             return "filter"
         stop = STOPS.get(self._finish, "other") if self._finish else "end"
-        if stop in ("end", "calls"):  # many say "stop" beside calls, some "tool_calls" beside none
+        if stop in ("end", "calls"):  # many send "stop" with calls, some "tool_calls" without
             return "calls" if self._calls else "end"
         return stop
 
@@ -148,7 +150,7 @@ class ChatAnswer:
     def _add_fragment(
         self, fragment: Mapping[str, Any], function: Mapping[str, Any], *, whole: bool = False
     ) -> None:
-        """Add a fragment to its call, or begin another one; a `whole` call stands by itself."""
+        """Add a fragment to its call, or begin another one; a `whole` call is a new one."""
         self.called = True
         index, call_id, name = (
             fragment.get("index"),
@@ -165,7 +167,7 @@ class ChatAnswer:
         if isinstance(index, int):
             self._places[index] = call
         call.id = call.id or call_id
-        if name != call.name:  # some repeat it with every fragment
+        if name != call.name:  # some servers repeat it in every fragment
             call.name += name
         call.pieces.append(arguments)
 
@@ -185,10 +187,10 @@ class ChatAnswer:
 
 
 def _another(call: _Asked, name: str, index: object, call_id: str, arguments: str) -> bool:
-    """Tell whether a fragment with a name begins another call at a place that is taken.
+    """Tell whether a fragment with a name begins another call at an index that is in use.
 
-    Ollama and Gemini's OpenAI endpoint have sent every call whole under index 0; some servers
-    send no index at all, and some give one id to several calls.
+    Ollama and Gemini's OpenAI endpoint have sent every call whole under index 0. Some servers send
+    no index at all, and some give one id to several calls.
     """
     if call_id and call.id:
         anew = name != call.name or _is_object(arguments)
@@ -199,7 +201,7 @@ def _another(call: _Asked, name: str, index: object, call_id: str, arguments: st
 
 
 def _is_object(arguments: str) -> bool:
-    """Tell whether arguments are a whole object of JSON."""
+    """Tell whether arguments are a whole JSON object."""
     try:
         return isinstance(json.loads(arguments), dict)
     except (ValueError, RecursionError):
@@ -214,7 +216,7 @@ def _texts(content: object) -> list[str]:
 
 
 def _join_details(details: list[dict[str, Any]], detail: Mapping[str, Any]) -> None:
-    """Add a piece of a block of reasoning to the block that it continues, or as a new one."""
+    """Add a piece of a block of reasoning to the block that it continues, or as a new block."""
     last: MutableMapping[str, Any] = details[-1] if details else {}
     if not last or any(last.get(key) != detail.get(key) for key in ("type", "index")):
         details.append(dict(detail))
@@ -228,7 +230,7 @@ def _join_details(details: list[dict[str, Any]], detail: Mapping[str, Any]) -> N
 
 
 class ChatWatch(Watch):
-    """Watch a stream of Chat Completions; the usage comes with the last chunk or behind it."""
+    """Watches a stream of Chat Completions; the usage is in the last chunk or after it."""
 
     __slots__ = ("_more",)
 
@@ -252,7 +254,7 @@ class ChatWatch(Watch):
         usage, timings = pick(event, "usage"), pick(event, "timings")
         if usage is not None:
             self._more["usage"] = usage
-        elif timings is not None:  # llama.cpp, also where nobody asked for usage
+        elif timings is not None:  # llama.cpp, even if no usage was requested
             self._more["timings"] = timings
         if self.ended and ("usage" in self._more or timings is not None):
             self.report = self._more

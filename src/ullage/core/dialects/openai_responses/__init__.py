@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ullage.core.messages.transcript import Codec
 
 FRAMING: Final = Framing(slack=4)
-"""OpenAI publishes the figures of Chat only; an item of Responses may cost a little more."""
+"""OpenAI publishes the numbers of Chat only; an item of Responses may cost a little more."""
 
 FIELDS: Final = Fields(
     messages="input",
@@ -40,39 +40,39 @@ FIELDS: Final = Fields(
 )
 
 ENCRYPTED: Final = "reasoning.encrypted_content"
-"""Without it, reasoning that OpenAI does not keep cannot be sent back (its guide on reasoning)."""
+"""Without it, reasoning that OpenAI does not store cannot be sent back (its guide on reasoning)."""
 
 
 def make_codec(*memory: Any) -> Codec:
-    """Return a codec; it remembers what it reads in these two."""
+    """Return a codec; it stores what it reads in the two arguments."""
     from ullage.core.dialects.openai_responses.codec import OpenAIResponses
 
     return OpenAIResponses(*memory)
 
 
 def make_reader(salt: str) -> Assembly:
-    """Return what puts together one answer."""
+    """Return an object that assembles one answer."""
     from ullage.core.dialects.openai_responses.stream import Responses
 
     return Responses(salt)
 
 
 def make_watch() -> Watch:
-    """Return what watches one stream."""
+    """Return an object that watches one stream."""
     from ullage.core.dialects.openai_responses.stream import ResponsesWatch
 
     return ResponsesWatch()
 
 
 def make_form() -> Form:
-    """Return what writes a session."""
+    """Return an object that writes a session."""
     from ullage.core.dialects.openai_responses.render import ResponsesForm
 
     return ResponsesForm()
 
 
 def make_rounds(names: frozenset[str]) -> Rounds:
-    """Return what makes several rounds one answer."""
+    """Return an object that joins several rounds into one answer."""
     from ullage.core.dialects.openai_responses.rounds import ResponsesRounds
 
     return ResponsesRounds(names)
@@ -86,14 +86,14 @@ def is_shaped(request: Mapping[str, Any]) -> bool:
 
 
 def find_clients() -> Sequence[ClientForm]:
-    """Return how the clients of SDKs send conversations."""
+    """Return the forms of the SDK clients."""
     from ullage.core.dialects.openai_responses.clients import CLIENTS
 
     return CLIENTS
 
 
 def read_usage(fields: Mapping[str, Any]) -> Usage | None:
-    """Return what a report says."""
+    """Read a usage report."""
     from ullage.core.dialects.usage import read_openai
 
     return read_openai(fields)

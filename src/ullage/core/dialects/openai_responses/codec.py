@@ -1,9 +1,9 @@
 """The OpenAI Responses dialect: input items in, neutral transcript out, and back.
 
-Each item is one message of the transcript: a message, a call, a result, a reasoning item. It
-knows the shape of the items and nothing of tokens, windows or policies; `instructions`, and a
-history that lives on the server, are not here. Source of the shape: the OpenAI API reference,
-`POST /v1/responses`, and the types of OpenAI's Python SDK 3.54.
+Each item is one message of the transcript: a message, a call, a result, a reasoning item. This
+module knows the shape of the items and nothing of tokens, windows or policies. `instructions`, and
+a history on the server, are not handled here. Source of the shape: the OpenAI API reference, `POST
+/v1/responses`, and the types of OpenAI's Python SDK 3.54.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MEDIA: Final[Mapping[str, tuple[MediaKind, Sequence[str]]]] = {
     "input_file": ("file", ("file_data", "file_url")),
     "input_audio": ("audio", ("data",)),
 }
-"""Content parts that are no text: what they are, and the fields that may hold them."""
+"""Content parts that are not text: their kind, and the fields that may hold them."""
 
 CALLS: Final[Mapping[str, tuple[str | None, Sequence[str]]]] = {
     "function_call": (None, ("arguments",)),
@@ -38,24 +38,27 @@ CALLS: Final[Mapping[str, tuple[str | None, Sequence[str]]]] = {
     "apply_patch_call": ("apply_patch", ("operation",)),
     "computer_call": ("computer", ("action", "actions")),
 }
-"""Items that want a result: the tool, None where the item names it, and where the arguments are.
-What the server runs itself (web_search_call, mcp_call, ...) wants none and is of kind `other`."""
+"""Items that need a result: the tool (None if the item names it), and the fields of the arguments.
+Calls that the server runs itself (web_search_call, mcp_call, ...) need none and are of kind
+`other`.
+"""
 
 RESULTS: Final = frozenset(f"{kind}_output" for kind in CALLS)
 
 COMPACTIONS: Final = frozenset({"compaction", "compaction_summary"})
-"""Items that stand for what is before them ("Compaction" of OpenAI's guides; the second is Codex's
-name). What `POST /v1/responses/compact` returns has the user's messages before such an item."""
+"""Items that replace everything before them ("Compaction" of OpenAI's guides; the second is Codex's
+name). The output of `POST /v1/responses/compact` has the user's messages before such an item.
+"""
 
 Key = tuple[str, bytes]
 """Dialect and fingerprint: one mapping may serve several readers."""
 
 
 class OpenAIResponses:
-    """Read and write the input of the Responses API.
+    """Reads and writes the input of the Responses API.
 
-    `memo` maps content to the message read from it; pass a shared, bounded mapping to make
-    repeated reads of one growing history cheap.
+    `memo` maps content to the message read from it; pass a shared, bounded mapping to make repeated
+    reads of one growing history cheap.
     """
 
     rules: Rules = Rules(names.OPENAI_RESPONSES, split_calls=True, keeps_requests=True)
@@ -71,8 +74,8 @@ class OpenAIResponses:
     def read(self, messages: Sequence[Raw]) -> Transcript:
         """Read items: mappings, or SDK objects with `model_dump`; a string is one user message.
 
-        Raises MalformedHistoryError naming the position when something is no item at all. What is
-        merely out of order (an orphan result) is read; `core.compaction.laws` judges it.
+        Raises MalformedHistoryError with the position for anything that is no item. An item that is
+        only out of order (an orphan result) is read; `core.compaction.laws` finds it.
         """
         if isinstance(messages, str):
             spoken = _message({"role": "user", "content": messages}, 0)
@@ -88,8 +91,8 @@ class OpenAIResponses:
     def rewrite(self, raw: Raw, parts: Mapping[int, str], calls: Mapping[int, str]) -> Raw:
         """Return a copy of `raw` with new text in these parts, and new arguments of its call.
 
-        A result's text takes the place of all that the result holds. What the server reads as a
-        form of its own (a shell's commands, a patch) keeps that form around the text.
+        The text of a result replaces all its content. Content in a special form (a shell's
+        commands, a patch) keeps that form around the text.
         """
         if isinstance(raw, str):
             return {"role": "user", "content": parts.get(0, raw)}
@@ -118,7 +121,7 @@ class OpenAIResponses:
         return {"type": "message", "role": role, "content": text}
 
     def answer(self, raw: Raw, call: int, text: str, name: str) -> Raw:
-        """Return a result with `text`, of the kind that the call `raw` wants."""
+        """Return a result with `text`, of the kind that the call `raw` needs."""
         del call
         kind = f"{_fields(raw, 0)['type']}_output"
         slot = "id" if kind == "local_shell_call_output" else "call_id"
@@ -126,7 +129,7 @@ class OpenAIResponses:
         return {"type": kind, slot: name, "output": _write_output(kind, None, text), **status}
 
     def mark(self, raw: Raw) -> Any:
-        """Return the cache mark that an item carries, or None."""
+        """Return the cache mark of an item, or None."""
         return marks.find_last(raw)
 
     def add_mark(self, raw: Raw, mark: Any) -> Raw:
@@ -154,7 +157,7 @@ class OpenAIResponses:
 
 
 def _plain(raw: Raw, index: int) -> dict[str, Any]:
-    """Return an item as a plain mapping, its content parts too; an SDK hands out objects."""
+    """Return an item and its content parts as plain mappings; an SDK returns objects."""
     fields = _fields(raw, index)
     check_shape(raw, fields, index)
     plain = dict(fields)
@@ -172,7 +175,7 @@ def _fields(raw: Raw, index: int) -> Mapping[str, Any]:
 
 
 def _item(fields: Mapping[str, Any], index: int) -> Message:
-    """Read one item by its type; an item without one is a message, or refers to another item."""
+    """Read one item by its type; an item without a type is a message, or refers to another item."""
     check_shape(fields, fields, index)
     kind, role = fields.get("type"), fields.get("role")
     if kind == "message" or (kind is None and role is not None):
@@ -217,7 +220,7 @@ def _call(kind: str, fields: Mapping[str, Any], index: int) -> Call:
 
 
 def _result(fields: Mapping[str, Any], index: int) -> tuple[Part, ...]:
-    """Read a result: its text as one part, then what is no text.
+    """Read a result: its text as one part, then its media.
 
     The output of a local shell call has its call's id as `id` (SDK: LocalShellCallOutput).
     """
@@ -231,7 +234,7 @@ def _result(fields: Mapping[str, Any], index: int) -> tuple[Part, ...]:
 
 
 def _reasoning(fields: Mapping[str, Any], index: int) -> tuple[Part, ...]:
-    """Read a reasoning item: what can be read of it, and what is sealed."""
+    """Read a reasoning item: its readable text, and its sealed content."""
     kept = [part for key in ("summary", "content") for part in _parts(fields.get(key), index)]
     sealed = _seal(fields)
     if sealed and not kept:
@@ -240,7 +243,7 @@ def _reasoning(fields: Mapping[str, Any], index: int) -> tuple[Part, ...]:
 
 
 def _seal(fields: Mapping[str, Any]) -> tuple[Part, ...]:
-    """Read what only the server can read."""
+    """Read the content that only the server can read."""
     sealed = fields.get("encrypted_content")
     return (Part("sealed", sealed),) if isinstance(sealed, str) else ()
 
@@ -260,9 +263,9 @@ def _parts(content: object, index: int) -> tuple[Part, ...]:
 
 
 def _part(piece: object, index: int) -> Part:
-    """Read one content part; an unknown type is kept and counted as its JSON text.
+    """Read one content part; an unknown type is counted as its JSON text.
 
-    A cache mark is no part of the text: it moves from call to call.
+    A cache mark is not part of the text, because it moves from call to call.
     """
     if isinstance(piece, str):
         return Part("text", piece)
@@ -283,7 +286,7 @@ def _medium(piece: str, fields: Mapping[str, Any], index: int) -> Part:
     held = [holder[slot] for slot in slots if isinstance(holder.get(slot), str)]
     detail = fields.get("detail")
     detail = detail if isinstance(detail, str) else None
-    if not held:  # a file_id: the file lies on the server
+    if not held:  # a file_id: the file is on the server
         return Part(
             kind, _dump_without_mark(fields, index), media=describe(kind, "", detail=detail)
         )
@@ -303,13 +306,13 @@ SLOTS: Final[Mapping[str, str]] = {
     "shell_call": "commands",
     "apply_patch_call": "diff",
 }
-"""Where the text of a call is whose arguments have a form of their own."""
+"""The field with the text of a call whose arguments have a special form."""
 
 
 def _write_arguments(kind: str, fields: Mapping[str, Any], arguments: str) -> dict[str, Any]:
-    """Return the field of a call with new arguments, in the form that its kind has.
+    """Return the field of a call with new arguments, in the form of its kind.
 
-    A computer's action stays: it has no place for other text.
+    A computer's action stays unchanged, because it has no field for text.
     """
     _, slots = CALLS[kind]
     if kind in ("function_call", "custom_tool_call"):
@@ -322,7 +325,7 @@ def _write_arguments(kind: str, fields: Mapping[str, Any], arguments: str) -> di
 
 
 def _write_output(kind: str, output: Any, text: str) -> Any:
-    """Return the output of a result that says `text`, in the form that its kind has."""
+    """Return the output of a result with `text`, in the form of its kind."""
     if kind == "computer_call_output":
         return {"type": "computer_screenshot"} if output is None else output
     if kind != "shell_call_output":
@@ -334,14 +337,14 @@ def _write_output(kind: str, output: Any, text: str) -> Any:
 
 
 def _places(content: Any, *, media: bool) -> dict[int, int]:
-    """Return the part that each piece of a content is; in a result, media come behind its text."""
+    """Return the part number of each piece of a content; in a result, media follow the text."""
     read = [_part(piece, 0) for piece in content or ()]
     shown = [i for i, part in enumerate(read) if part.media is not None or not media]
     return {i: place + media for place, i in enumerate(shown)}
 
 
 def _with_text(piece: Any, text: str, spoken: str) -> dict[str, Any]:
-    """Return a content part with new text; what is no text becomes one, in the speaker's form."""
+    """Return a content part with new text; other parts become text, in the speaker's form."""
     fields = mapping(piece) or {}
     kept = {k: v for k, v in fields.items() if k in marks.MARKS}
     kind = fields.get("type")

@@ -1,4 +1,4 @@
-"""A session as items of the Responses API: reasoning, words, calls and results, each its own."""
+"""A session as items of the Responses API: one item each for reasoning, text, call and result."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ResponsesForm:
     once = False
 
     def part(self, part: Data) -> Data | None:
-        """Return a piece of content, or None for one that the dialect cannot carry."""
+        """Return a piece of content, or None if the dialect cannot represent it."""
         if (text := find_text(part)) is not None:
             return {"type": "input_text", "text": text}
         if (medium := find_medium(part)) is None:
@@ -38,7 +38,7 @@ class ResponsesForm:
 
     def answer(self, answer: RoundParts) -> list[Placed]:
         """Return the items of a round."""
-        # llama.cpp wants the type of an assistant's message, which OpenAI does not
+        # llama.cpp needs the type of an assistant's message; OpenAI does not
         words: list[Placed] = [
             (answer.seq, {"type": "message", "role": "assistant", "content": text})
             for text in answer.texts
@@ -57,7 +57,7 @@ class ResponsesForm:
         return write_user(content)
 
     def add_text(self, message: Raw, text: str) -> Raw:
-        """Return a copy of a message of the user with a text behind what was said."""
+        """Return a copy of a user message with a text added at its end."""
         return add_part(message, text, "input_text")
 
     def tool(self, tool: OfferedTool) -> dict[str, Any]:
@@ -67,5 +67,5 @@ class ResponsesForm:
             "name": tool.name,
             "description": tool.description,
             "parameters": dict(tool.parameters),
-            "strict": False,  # strict is the default, and would demand every property
+            "strict": False,  # strict is the default, and would require every property
         }

@@ -1,8 +1,8 @@
 """Several rounds of the Responses API as one answer.
 
-Reasoning is paired with the item that it leads to: that of a call of an added tool goes with the
-call, so it waits until the next item comes. Source: OpenAI API reference, "Streaming events". It
-knows no other dialect.
+Reasoning belongs to the item after it. Reasoning before a call of an added tool is hidden with the
+call, so reasoning waits until the next item arrives. Source: OpenAI API reference, "Streaming
+events". This module knows no other dialect.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def is_shaped(request: Mapping[str, Any]) -> bool:
 
 
 class ResponsesRounds(Rounds):
-    """Rounds of the Responses API: items and events numbered as those of one response.
+    """Rounds of the Responses API: items and events are numbered as those of one response.
 
-    Its id is that of the round in which the client saw something first.
+    Its id is the id of the first round that the client saw.
     """
 
     def __init__(self, names: frozenset[str]) -> None:
@@ -40,14 +40,14 @@ class ResponsesRounds(Rounds):
         super().__init__(names)
 
     def take_whole(self, answer: Event) -> Event:
-        """Take a response; return what the client sees of it."""
+        """Take a response; return the client's view of it."""
         output = members(answer.get("output"))
         if self._keeps_whole(_list_calls(output)) or self.turned:
             return answer
         return {**answer, "output": self._keep(output)}
 
     def _keep(self, output: Sequence[Event]) -> list[Event]:
-        """Return items without calls of added tools, nor the reasoning that led to them."""
+        """Return the items without calls of added tools and the reasoning before them."""
         kept: list[Event] = []
         for item in output:
             if item.get("type") != "function_call" or item.get("name") not in self.names:
@@ -84,7 +84,7 @@ class ResponsesRounds(Rounds):
         return self._relay(event, frame)
 
     def _open(self, event: Event, frame: bytes) -> bytes:
-        """Return an event that opens a response: of the first one that is shown alone."""
+        """Return an event that opens a response; only the first shown response is opened."""
         if self._follows:
             return b""
         self._id = fields(event.get("response")).get("id")
@@ -106,14 +106,14 @@ class ResponsesRounds(Rounds):
         return self._release() + self._relay(event, frame)
 
     def _release(self) -> bytes:
-        """Return the reasoning that has waited."""
+        """Return the reasoning that waited."""
         out = b"".join([self._relay(event, frame) for event, frame in self._waiting])
         self._waiting.clear()
         self._thoughts.clear()
         return out
 
     def _relay(self, event: Event, frame: bytes, *, says: bool = True) -> bytes:
-        """Return an event under the numbers that the client knows it and its item by."""
+        """Return an event with the numbers that the client knows for it and its item."""
         if event.get("type") == "response.output_item.done":
             self._items.append(fields(event.get("item")))
         made = dict(event)
@@ -129,11 +129,11 @@ class ResponsesRounds(Rounds):
         return self._write(frame if made == event else write_frame(made), says=says)
 
     def _close(self, event: Event, frame: bytes) -> bytes:
-        """Return the event that ends the response, with all that the client saw as its output."""
+        """Return the event that ends the response; its output is everything that the client saw."""
         response = fields(event.get("response"))
         output = members(response.get("output"))
         kept = self._keep(output)
-        if len(kept) < len(output) and not self._theirs:  # calls that no event has told of
+        if len(kept) < len(output) and not self._theirs:  # calls without an event of their own
             self._keeps_whole(_list_calls(output))
         if self.turned:
             return b""
@@ -153,7 +153,7 @@ def _list_calls(output: Sequence[Event]) -> list[Any]:
 
 
 def _list_keys(event: Event, item: Event) -> list[object]:
-    """Return what an item is known by; llama.cpp sends no place, and calls a call by its id."""
+    """Return the keys of an item; llama.cpp sends no index, and uses the call id."""
     names = (event.get("item_id"), item.get("id"), item.get("call_id"))
     named = next((name for name in names if name), None)
     return [key for key in (event.get("output_index"), named) if key is not None]

@@ -1,8 +1,8 @@
-"""An answer of the Responses API, put together from its events.
+"""An answer of the Responses API, assembled from its events.
 
-The items that the server repeats whole are taken at their word; what only arrived in pieces is
-put together from them. Source: OpenAI API reference, "Streaming events", and the types of
-OpenAI's Python SDK 3.54. It knows no other dialect.
+Items that the server repeats whole are used as they are; others are assembled from their pieces.
+Source: OpenAI API reference, "Streaming events", and the types of OpenAI's Python SDK 3.54. This
+module knows no other dialect.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ GROWING: Final[Mapping[str, tuple[str, Kind | None]]] = {
     "response.reasoning_summary_text.delta": ("reasoning", "reasoning_delta"),
     "response.function_call_arguments.delta": ("function_call", None),
 }
-"""Events that add to an item: the item's type, and how the addition is shown."""
+"""Events that add to an item: the item's type, and the kind in which the addition is shown."""
 
 KEPT: Final = frozenset({"reasoning", "compaction"})
-"""Items that are to be sent back unchanged."""
+"""Items that must be sent back unchanged."""
 
 TOLD: Final = ("usage", "timings", "status", "incomplete_details", "truncation")
-"""Fields of a response that tell of its size and its end; `timings` are llama.cpp's."""
+"""Fields of a response about its size and its end; `timings` are llama.cpp's."""
 
 
 @dataclass(slots=True)
 class _Item:
-    """An item as it was last sent whole, and the pieces that arrived of it."""
+    """An item as it was last sent whole, and its pieces."""
 
     whole: Mapping[str, Any]
     pieces: list[str] = field(default_factory=list)
@@ -60,13 +60,13 @@ class _Item:
         return read_text(self.whole.get("type"))
 
     def text(self) -> str:
-        """Return the text of a message: of its parts once it is whole, else of the pieces."""
+        """Return the text of a message: from its parts once it is whole, else from the pieces."""
         parts = members(self.whole.get("content"))
         texts = [read_text(part.get("text")) or read_text(part.get("refusal")) for part in parts]
         return "".join(texts) if self.done and any(texts) else "".join(self.pieces)
 
     def same(self, whole: Mapping[str, Any]) -> bool:
-        """Tell whether an item that came whole is this one once more."""
+        """Tell whether a whole item is this one again."""
         return all(self.whole.get(name) == whole.get(name) for name in ("type", "call_id"))
 
     def is_refusal(self) -> bool:
@@ -82,7 +82,7 @@ class _Item:
 
 
 class Responses:
-    """Put together an answer of the Responses API."""
+    """Assembles an answer of the Responses API."""
 
     def __init__(self, salt: str = "") -> None:
         self.begun = self.ended = self.called = False
@@ -99,7 +99,7 @@ class Responses:
         return "".join(item.text() for item in self._items if item.kind == "message")
 
     def take(self, event: Mapping[str, Any]) -> list[Delta]:
-        """Take an event, or a whole response; return what of it is to be shown."""
+        """Take an event, or a whole response; return the pieces to show."""
         kind = read_text(event.get("type"))
         if kind in FAILS or (not kind and event.get("error")):
             self.failed = event
@@ -117,7 +117,7 @@ class Responses:
         return []
 
     def reply(self) -> Reply:
-        """Return what has arrived so far as an answer."""
+        """Return the answer as far as it has arrived."""
         asked = [item.call() for item in self._items if item.kind == "function_call"]
         calls = assign_ids(asked, self._salt)
         thoughts = tuple(
@@ -140,7 +140,7 @@ class Responses:
     def _item(
         self, event: Mapping[str, Any], whole: Mapping[str, Any], *, done: bool
     ) -> list[Delta]:
-        """Take an item, new or known; return what of its text was not shown yet."""
+        """Take an item, new or known; return the part of its text that was not shown yet."""
         keys = _keys(event, whole)
         item = self._find(keys, read_text(whole.get("type")))
         if item is None or (item.done and not (done and item.same(whole))):
@@ -153,13 +153,13 @@ class Responses:
         return self._take_whole_text(item) if done else []
 
     def _find(self, keys: Sequence[object], kind: str) -> _Item | None:
-        """Return the item of these keys; without any, the last one of its type that is open."""
+        """Return the item with these keys; without keys, the last open one of its type."""
         if keys:
             return next((self._known[key] for key in keys if key in self._known), None)
         return next((i for i in reversed(self._items) if i.kind == kind and not i.done), None)
 
     def _take_whole_text(self, item: _Item) -> list[Delta]:
-        """Return the text of a message that came whole without having come in pieces."""
+        """Return the text of a message that arrived whole and not in pieces."""
         text = item.text() if item.kind == "message" and not item.pieces else ""
         if not text:
             return []
@@ -182,7 +182,7 @@ class Responses:
         return [Delta(shown, piece)] if shown is not None else []
 
     def _end(self, event: Mapping[str, Any], response: Mapping[str, Any]) -> list[Delta]:
-        """Take the whole response, whose items may not have come before."""
+        """Take the whole response, whose items may not have arrived before."""
         told = {**event, **response}
         self._report.update({k: told[k] for k in TOLD if told.get(k) is not None})
         if response.get("status") == "failed":
@@ -193,17 +193,17 @@ class Responses:
         for place, whole in enumerate(members(response.get("output"))):
             kind = read_text(whole.get("type"))
             done[kind] -= 1
-            if done[kind] < 0:  # this one did not come before
+            if done[kind] < 0:  # this one did not arrive before
                 deltas += self._item({"output_index": place}, whole, done=True)
         self.ended = self.begun = True
         return deltas
 
 
 def _keys(event: Mapping[str, Any], item: Mapping[str, Any]) -> list[object]:
-    """Return what an item is known by: its place, which gateways leave alone, and its id.
+    """Return the keys of an item: its index, which gateways do not change, and its id.
 
-    llama.cpp sends no place, and calls a call by its call id. GitHub's gateway gives an item
-    another id with every event.
+    llama.cpp sends no index, and identifies a call by its call id. GitHub's gateway gives an item
+    another id in every event.
     """
     place = event.get("output_index")
     name = (
@@ -221,7 +221,7 @@ QUIET: Final = frozenset({"response.created", "response.queued", "response.in_pr
 
 
 class ResponsesWatch(Watch):
-    """Watch a stream of the Responses API."""
+    """Watches a stream of the Responses API."""
 
     __slots__ = ()
 

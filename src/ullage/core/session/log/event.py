@@ -57,7 +57,7 @@ HEAD: Final = ("id", "session_id", "seq", "ts", "type", "v")
 """The envelope without the data, in the order of a line; the data come last."""
 
 MOST: Final = 2**53
-"""Whole numbers of a line are below it: JSON readers differ on larger ones (RFC 8259, section 6)."""
+"""Whole numbers in a line are below it: JSON readers differ above (RFC 8259, section 6)."""
 
 DATA: Final = ', "data": '
 
