@@ -1,8 +1,8 @@
 """The plugin of ullage for pytest: assertions on conversations, and recorded ones as fixtures.
 
-Every run of pytest in an environment with ullage loads it, so it loads nothing of ullage itself
-until a test asks: what it does is `ullage.testing`. It stands beside the package, so that coverage
-of the package can begin after the plugins are loaded. There is no assertion in it to be rewritten:
+Every run of pytest in an environment with ullage loads it, so it loads nothing of ullage until a
+test needs it: the work is done in `ullage.testing`. It is outside the package, so that coverage of
+the package can begin after the plugins are loaded. It has no assertion to be rewritten:
 PYTEST_DONT_REWRITE.
 """
 
@@ -23,7 +23,7 @@ ARGUMENT = "transcript"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Register the marker."""
     config.addinivalue_line(
         "markers",
         f"{MARKER}(*patterns, source=None): run the test once for each recorded conversation that "
@@ -32,7 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Have a marked test run for each recorded conversation."""
+    """Run a marked test for each recorded conversation."""
     marks = list(metafunc.definition.iter_markers(MARKER))
     if not marks:
         return
@@ -73,7 +73,7 @@ def transcript(request: pytest.FixtureRequest) -> ImportedSession:
 
 @pytest.fixture
 def ullage_transcript(request: pytest.FixtureRequest) -> Callable[..., ImportedSession]:
-    """Return what reads a recorded conversation, by a path from the root or beside the test."""
+    """Return a reader of recorded conversations, by a path from the root or the test's folder."""
     from ullage.testing import read_transcript
 
     def read(path: str | Path, *, source: str | None = None) -> ImportedSession:

@@ -230,7 +230,7 @@ class Guard(Unpicklable):
         return await asend_stream(self.port, *self._read(fn, messages, options))
 
     def undo(self, messages: Sequence[Any], *, system: Any = None) -> Checkpoint | None:
-        """Remove and return the last checkpoint of a conversation, or return None if there is none.
+        """Remove and return the last checkpoint of a conversation, or return None without one.
 
         The messages that it left out are in the next request again, if they fit. Under the same
         pressure the policy compacts them again.

@@ -1,1 +1,1 @@
-"""What the official SDKs of providers need: their streams and their exceptions, met by shape."""
+"""Support for the official SDKs of providers: their streams and exceptions, recognised by shape."""

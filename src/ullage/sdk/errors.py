@@ -1,7 +1,7 @@
-"""Read the exceptions of HTTP clients and SDKs as what they mean for a window.
+"""Reads the exceptions of HTTP clients and SDKs: what they mean for a window.
 
-Duck-typed on what they all carry (a status, a body, headers, a cause), so that no SDK is imported.
-The wording is read by `core.dialects.overflow`.
+It uses only what they all have (a status, a body, headers, a cause), so that no SDK is imported.
+`core.dialects.overflow` reads the wording.
 """
 
 from __future__ import annotations
@@ -20,20 +20,18 @@ def classify_error(
 ) -> ErrorKind:
     """Classify an error response: `body` is text, bytes or parsed JSON. Never raises.
 
-    A `body` of "" is known to be empty, one of None is not known. `headers` are those of the
-    response.
+    A `body` of "" is known to be empty; None means unknown. `headers` are those of the response.
     """
     return classify(status, body, headers=headers)
 
 
 def classify_exception(error: BaseException) -> ErrorKind:
-    """Classify an exception of the OpenAI or Anthropic SDK, httpx, aiohttp, or a plain one.
+    """Classify an exception of the OpenAI or Anthropic SDK, httpx, aiohttp, or any other.
 
     Reads `status_code` or `status`, then `body`, the response's text, and the message; then the
-    same of what it was raised from, and of the members of a group. A certain reading is taken
-    before one that is only likely, and one by a code before one by words, since a framework's
-    error quotes its cause among words of its own. A connection that broke says nothing of the
-    request.
+    same of its cause, and of the members of a group. A certain reading is preferred to a likely
+    one, and a reading by code to one by words, because a framework's error quotes its cause among
+    its own words. A broken connection says nothing about the request.
     """
     if lost_connection(error):
         return ErrorKind("other")
@@ -42,7 +40,7 @@ def classify_exception(error: BaseException) -> ErrorKind:
     for link in _chain(error):
         for kind in _readings(link):
             if kind.kind == "other" and kind.structured:
-                return kind  # a code says that it is no overflow, whatever the words quote
+                return kind  # the code excludes an overflow, whatever the words quote
             if kind.kind == "other":
                 continue
             if kind.certainty != "certain":
@@ -56,10 +54,10 @@ def classify_exception(error: BaseException) -> ErrorKind:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What went wrong with one attempt: what it means for the window, and in whose words.
+    """The failure of one attempt: its meaning for the window, and its text.
 
-    `lost` tells that the connection broke, so that nobody knows whether the request was too large;
-    `away` that no server could be reached.
+    `lost` says that the connection broke, so that the request may or may not have been too large;
+    `away` says that no server could be reached.
     """
 
     kind: ErrorKind
@@ -69,7 +67,7 @@ class Trouble:
 
 
 def read_trouble(error: BaseException) -> Trouble:
-    """Return what an exception means for the request that it ended."""
+    """Return the meaning of an exception for the request that it ended."""
     kind, lost = classify_exception(error), lost_connection(error)
     return Trouble(kind, lost, str(error), away=not lost and is_unreached(error))
 
@@ -77,9 +75,9 @@ def read_trouble(error: BaseException) -> Trouble:
 def lost_connection(error: BaseException) -> bool:
     """Tell whether an established connection broke: reset, closed early, or garbled.
 
-    A time-out is none, and neither is a server that could not be reached at all. Read by the
-    names of the exception's classes and of what it was raised from. The SDKs' APIConnectionError
-    wraps many things; it counts by itself only where it names no cause.
+    A time-out does not count, and neither does a server that could not be reached. Checks the names
+    of the classes of the exception and of its causes. The SDKs' APIConnectionError wraps many
+    things; it counts only if it has no cause.
     """
     links = [{kind.__name__ for kind in type(link).__mro__} for link in _chain(error)]
     names = frozenset[str]().union(*links)
@@ -89,7 +87,7 @@ def lost_connection(error: BaseException) -> bool:
 
 
 def is_unreached(error: BaseException) -> bool:
-    """Tell whether no server was there to take the request."""
+    """Tell whether no server could be reached."""
     chain = [*_chain(error)]
     if any(type(x) is ConnectionError and str(x).startswith(NO_SERVER) for x in chain):
         return True
@@ -111,7 +109,7 @@ BROKEN: Final = frozenset(
         "ConnectionClosed",
     }
 )  # fmt: skip
-"""Classes of exceptions that end an established connection, by the libraries that name them."""
+"""Exception classes for a broken established connection, by library."""
 
 UNREACHED: Final = frozenset(
     {
@@ -121,20 +119,24 @@ UNREACHED: Final = frozenset(
         "NewConnectionError", "SSLError",
     }
 )  # fmt: skip
-"""Classes of exceptions after which nothing was sent: compacting or asking again is no help."""
+"""Exception classes after which nothing was sent: compacting or repeating the request does not
+help.
+"""
 
 NO_SERVER: Final = "Failed to connect"
-"""How Ollama's client begins to say that nothing was sent; it raises a plain ConnectionError
-(ollama 0.6, `CONNECTION_ERROR_MESSAGE`)."""
+"""The first words of Ollama's client if nothing was sent; it raises a plain ConnectionError (ollama
+0.6, `CONNECTION_ERROR_MESSAGE`).
+"""
 
 _LONGEST: Final = 8
-"""Exceptions of one chain that are read."""
+"""Most exceptions of one chain that are read."""
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
     """Yield an exception, its members and its causes, outermost first.
 
-    What was only being handled at the time (`__context__`) is left out: it is no reason.
+    An exception that was only being handled at the time (`__context__`) is left out: it is no
+    cause.
     """
     waiting, seen = [error], set[int]()
     while waiting and len(seen) < _LONGEST:
@@ -179,7 +181,7 @@ _STATUS: Final = re.compile(
 
 
 def _find_status(message: str) -> int | None:
-    """Return the status that a message opens with, as the SDKs write it."""
+    """Return the status at the start of a message, as the SDKs write it."""
     found = _STATUS.search(message[:200])
     return int(found[1] or found[2]) if found else None
 
@@ -194,7 +196,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _text(response: Any) -> str | None:
-    """Return a response's text where it was read already; a stream that was not is left alone."""
+    """Return a response's text if it has been read; an unread stream is not touched."""
     if isinstance(response, Mapping):
         error = _mapping(response.get("Error"))
         return f"{error.get('Code')}: {error.get('Message')}"

@@ -1,8 +1,8 @@
-"""Streams of a model's answer: what their events tell, and how they are watched as they pass.
+"""Streams of a model's answer: the facts in their events, read as they pass.
 
-An event leaves as it came. A `Tracker` reads each one and decides: is it content, an error, the
-end, a report of usage? The first events are held back until one shows content, so that an error
-inside a 200 answer can still be recovered from. It knows no guard and retries nothing.
+Events are passed on unchanged. A `Tracker` reads each one and decides: is it content, an error, the
+end, a report of usage? The first events are held back until one has content, so that the caller can
+still recover from an error inside a 200 response. This module knows no guard and retries nothing.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from ullage.core.dialects.reply import Watch
 
 HELD: Final = 16
-"""Events that are held back at most; the dialects open with three at most."""
+"""Most events that are held back; the dialects have at most three before the content."""
 
 Settle = Callable[["Tracker"], object]
 AsyncSettle = Callable[["Tracker"], Awaitable[object]]
 
 
 class Tracker:
-    """What the events of one stream have told so far, in whatever dialect they are.
+    """The facts in the events of one stream so far, in any dialect.
 
-    `known` is set by the first event of a known dialect, `begun` by the first that is more than
-    an opening, `ended` by the terminal one; `failed` is an error event. `report` is what to learn
-    from, once it is complete. `dialect` is the one that is expected: it is tried first.
+    `known` is set by the first event of a known dialect, `begun` by the first that is more than an
+    opening, `ended` by the last one; `failed` is an error event. `report` is the complete usage
+    report to learn from. `dialect` is the expected one: it is tried first.
     """
 
     __slots__ = ("_dialect", "_other", "_watch", "events", "failed")
@@ -46,26 +46,26 @@ class Tracker:
 
     @property
     def known(self) -> bool:
-        """Whether an event of a known dialect has come, or an error."""
+        """True if an event of a known dialect, or an error, has arrived."""
         return self._watch is not None or self.failed is not None
 
     @property
     def begun(self) -> bool:
-        """Whether content has come."""
+        """True if content has arrived."""
         return self._other or (self._watch is not None and self._watch.begun)
 
     @property
     def ended(self) -> bool:
-        """Whether the terminal event has come."""
+        """True if the last event has arrived."""
         return self._watch is not None and self._watch.ended
 
     @property
     def report(self) -> Any:
-        """What was told of usage, once that is complete; None before."""
+        """The usage report once it is complete; None before."""
         return self._watch.report if self._watch is not None else None
 
     def take(self, event: Any) -> None:
-        """Read one event: a mapping or an SDK's object; anything else is content."""
+        """Read one event: a mapping or an SDK object; anything else is content."""
         self.events += 1
         kind = pick(event, "type")
         if kind == "chunk":  # the OpenAI SDK's own stream wraps the chunk that it read
@@ -82,7 +82,7 @@ class Tracker:
             self._other = True
 
     def _find(self, event: Any) -> Watch | None:
-        """Return what watches streams of the dialect that this event is of, with it seen."""
+        """Return a watch for the dialect of this event, after it has read the event."""
         names = (self._dialect, *registry.DIALECTS) if self._dialect else registry.DIALECTS
         for name in names:
             watch = registry.find(name).make_watch()
@@ -103,7 +103,7 @@ class Opened:
 
     @property
     def trouble(self) -> Trouble | None:
-        """What went wrong before any content, or None."""
+        """The failure before any content, or None."""
         failed = self.tracker.failed
         if failed is not None:
             body = as_mapping(failed)
@@ -116,7 +116,7 @@ class Opened:
         return None
 
     def hold(self, event: Any) -> bool:
-        """Keep an early event; tell whether there is enough to go on."""
+        """Hold an early event back; return whether reading can stop."""
         self.tracker.take(event)
         self.held.append(event)
         told = self.tracker.begun or self.tracker.failed is not None
@@ -124,7 +124,7 @@ class Opened:
 
 
 def open_stream(stream: Any) -> Opened:
-    """Read the first events of a stream. Raises what the stream raises, closed by then."""
+    """Read the first events of a stream. Raises the stream's own errors after closing it."""
     source = _own(stream)
     if (source is None and not hasattr(stream, "__iter__")) or hasattr(stream, "model_dump"):
         _no_stream(stream, "stream")
@@ -160,7 +160,7 @@ async def aopen_stream(stream: Any) -> Opened:
 
 
 def explain_stop(tracker: Tracker) -> str:
-    """Say that a stream stopped short of its end; nothing where it did not."""
+    """Return a sentence if a stream ended too soon, otherwise ""."""
     if not tracker.known or tracker.ended or tracker.failed is not None:
         return ""
     return (
@@ -170,7 +170,7 @@ def explain_stop(tracker: Tracker) -> str:
 
 
 def watch_stream(made: Opened, settle: Settle) -> Any:
-    """Return the stream to hand out: the SDK's own object where it is one, else a `Relay`.
+    """Return the stream for the caller: the SDK's own object if it is one, otherwise a `Relay`.
 
     `settle` is called with the tracker once the report is complete, or the stream has ended.
     """
@@ -216,29 +216,29 @@ def _settle_held(held: list[Any], tracker: Tracker, settle: Settle) -> list[Any]
 
 
 def _read(event: Any, tracker: Tracker, settle: Settle) -> Any:
-    """Return an event; settle with the one that completes the report: many stop reading there."""
+    """Return an event; settle at the one that completes the report, as many stop reading there."""
     if _completes(event, tracker):
         settle(tracker)
     return event
 
 
 def _completes(event: Any, tracker: Tracker) -> bool:
-    """Take an event in; tell whether it completes the report."""
+    """Read an event; tell whether it completes the report."""
     before = tracker.report
     tracker.take(event)
     return before is None and tracker.report is not None
 
 
 def _over(tracker: Tracker, settle: Settle) -> None:
-    """Settle a stream that is over without a report."""
+    """Settle a stream that ended without a report."""
     if tracker.report is None:
         settle(tracker)
 
 
 class Relay:
-    """The events of a stream that is no SDK's own; closing it closes what they come from.
+    """The events of a stream that is not an SDK's own; closing it closes their source.
 
-    What else the stream has is its own.
+    All other attributes are those of the stream.
     """
 
     def __init__(self, stream: Any, events: Any) -> None:
@@ -263,13 +263,13 @@ class Relay:
         self.close()
 
     def close(self) -> None:
-        """End the stream; nothing is learned from what was not read."""
+        """End the stream; unread events teach nothing."""
         self._events.close()
         close(self.stream)
 
 
 class AsyncRelay:
-    """Do as `Relay` with an async stream."""
+    """The async version of `Relay`."""
 
     def __init__(self, stream: Any, events: Any) -> None:
         self.stream = stream
@@ -293,20 +293,20 @@ class AsyncRelay:
         await self.close()
 
     async def close(self) -> None:
-        """End the stream; nothing is learned from what was not read."""
+        """End the stream; unread events teach nothing."""
         await self._events.aclose()
         await aclose(self.stream)
 
 
 def close(stream: Any) -> None:
-    """Close what a client returned, where it can be closed."""
+    """Close an object that a client returned, if it can be closed."""
     end = getattr(stream, "close", None)
     if callable(end):
         end()
 
 
 async def aclose(stream: Any) -> None:
-    """Do as `close`: async generators name it aclose, the SDKs' streams await close."""
+    """Do as `close`: async generators have `aclose`, the SDKs' streams an async `close`."""
     end = getattr(stream, "aclose", None) or getattr(stream, "close", None)
     done = end() if callable(end) else None
     if inspect.isawaitable(done):
@@ -314,11 +314,11 @@ async def aclose(stream: Any) -> None:
 
 
 def _own(stream: Any) -> Any:
-    """Return the SDK's own stream at the bottom of what a client returned, or None.
+    """Return the SDK's own stream inside the object that a client returned, or None.
 
-    OpenAI's and Anthropic's read their events through `_iterator` beside the `response`, and their
-    helpers hold such a stream as `_raw_stream`; Mistral's reads through `generator`. Watching it
-    there leaves the caller the SDK's own object, with its methods.
+    OpenAI's and Anthropic's streams read their events through `_iterator` and have a `response`;
+    their helpers hold such a stream as `_raw_stream`. Mistral's reads through `generator`.
+    Replacing the source there leaves the caller the SDK's own object, with its methods.
     """
     source = getattr(stream, "_raw_stream", stream)
     return source if _find_events(source) is not None and hasattr(source, "response") else None
@@ -334,7 +334,7 @@ def _events(source: Any) -> Any:
 
 
 def _replace_source(stream: Any, events: Any) -> bool:
-    """Have an SDK's stream read from `events`; tell whether it is one."""
+    """Make an SDK's stream read from `events`; return whether it is one."""
     source = _own(stream)
     if source is None:
         return False

@@ -1,4 +1,4 @@
-"""Assertions on conversations for test suites, and recorded conversations to make them on.
+"""Assertions on conversations for test suites, and recorded conversations to test.
 
 They raise AssertionError and know no test runner; the plugin for pytest is `ullage_pytest`.
 """

@@ -1,7 +1,7 @@
-"""What a test claims of a conversation: it fits a window, it keeps the laws of a compaction.
+"""Assertions on a conversation: it fits a window, it keeps the laws of a compaction.
 
-A failure names the message and the law. Nobody is asked over the network unless a runtime is
-given: windows come from the caller or from the bundled table.
+A failure names the message and the law. No network is used unless a runtime is given: windows come
+from the caller or from the bundled table.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ullage.core.tokens.counting import Count
 from ullage.runtime import Measurable, Runtime
 
 NAMED: Final = 3
-"""The largest messages that are named where a conversation does not fit."""
+"""Number of the largest messages that are named if a conversation does not fit."""
 
 WORDS: Final = 60
-"""Characters of a message that are shown."""
+"""Most characters of a message that are shown."""
 
 
 def assert_fits(
@@ -35,9 +35,9 @@ def assert_fits(
 ) -> None:
     """Assert that a request fits a window, with `max_tokens` left for the answer.
 
-    The upper edge of the count decides. `window` is in tokens; without it that of `model` is looked
-    up. `request` is what `ullage.context` takes besides: tools, system, dialect. Raises
-    AssertionError that names the largest messages, also where no window is known.
+    The upper edge of the count decides. `window` is in tokens; by default that of `model` is looked
+    up. `request` holds further options of `ullage.context`: tools, system, dialect. Raises
+    AssertionError that names the largest messages, or that says that the window is unknown.
     """
     shared = _find_runtime(runtime)
     found = context(messages, model=model, window=window, runtime=shared, **request)
@@ -74,12 +74,12 @@ def assert_lawful(
     runtime: Runtime | None = None,
     **request: Any,
 ) -> None:
-    """Assert that a history keeps its protocol, or that one made of another keeps the laws.
+    """Assert that a history keeps its protocol, or that its compacted form keeps the laws.
 
-    With one history: calls have their results, and what else its dialect demands. With two, of the
-    second besides: it is no larger (2), it fits `window` (3), the messages at the positions `pins`
-    of the first are in it as they were (4), and what it has of the first stands in the order of the
-    first, and only once (5). `request` is what `ullage.context` takes besides: model, tools,
+    With one history: every call has its result, and the other rules of its dialect hold. With two,
+    the second must keep the protocol (1), be no larger (2), fit `window` (3), contain the messages
+    at the positions `pins` of the first unchanged (4), and have the messages of the first in their
+    order and only once (5). `request` holds further options of `ullage.context`: model, tools,
     system, dialect. Raises AssertionError that names the message and the law.
     """
     shared, dialect = _find_runtime(runtime), request.get("dialect")
@@ -104,7 +104,7 @@ def assert_lawful(
 
 
 def _find_runtime(given: Runtime | None) -> Runtime:
-    """Return the runtime that is given, or one of its own that asks nobody."""
+    """Return the given runtime, or a new one that works offline."""
     return given if given is not None else Runtime(settings=Settings(offline=True))
 
 
@@ -113,7 +113,7 @@ def _measure(messages: Sequence[Any], shared: Runtime, request: dict[str, Any]) 
 
 
 def _check_kept(before: Sequence[Any], after: Sequence[Any], pins: Iterable[int]) -> None:
-    """Check what stands in both: pinned messages, and the order of all."""
+    """Check the messages that are in both: the pinned ones, and the order of all."""
     own, kept = [_write(one) for one in before], [_write(one) for one in after]
     for place in pins:
         if own[place] not in kept:
@@ -139,7 +139,7 @@ def _write(message: Any) -> str:
 
 
 def _name(messages: Sequence[Any], place: int | None, of: str = "messages") -> str:
-    """Return how a message is named: its position, and how it begins."""
+    """Return a name for a message: its position and its first characters."""
     if place is None:
         return "the history"
     text = json_text(messages[place], place)

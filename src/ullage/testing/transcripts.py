@@ -1,6 +1,6 @@
 """Recorded conversations as values: sessions of other programs, requests, and logs of ullage's own.
 
-What a file does not say stays unknown. It counts nothing.
+Facts that a file does not state stay unknown. This module counts nothing.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ullage.storage import ndjson
 def read_transcript(path: str | Path, *, source: str | None = None) -> ImportedSession:
     """Return the conversation of a file: `messages`, `current`, `system`, `tools`, `model`.
 
-    Read are sessions of Claude Code, Codex and opencode, requests and messages (JSON or JSON
-    lines), and what `ullage export` writes. `source` names the writer, found out otherwise. Raises
-    ConfigurationError for a file that cannot be read or holds no conversation.
+    Reads sessions of Claude Code, Codex and opencode, requests and messages (JSON or JSON lines),
+    and the output of `ullage export`. `source` names the writer; by default it is detected. Raises
+    ConfigurationError for a file that cannot be read or has no conversation.
     """
     if source not in (None, "ullage"):
         return importers.load(path, source=source)
@@ -32,9 +32,9 @@ def read_transcript(path: str | Path, *, source: str | None = None) -> ImportedS
 
 
 def find_transcripts(pattern: str, folders: Sequence[Path]) -> list[Path]:
-    """Return the files that a pattern names below the first of the folders that has any, sorted.
+    """Return the files that match a pattern in the first of the folders that has any, sorted.
 
-    Raises ConfigurationError where there is none.
+    Raises ConfigurationError if no file matches.
     """
     for folder in folders:
         found = sorted(path for path in folder.glob(pattern) if path.is_file())

@@ -116,9 +116,7 @@ class OllamaChat:
         return {"role": "tool", "content": text, **named, **known}
 
     def readdress(self, raw: Raw, ids: Mapping[int, str]) -> Raw:
-        """Return a copy of `raw` in which calls at these indexes, or the result, have a new call
-        id.
-        """
+        """Return a copy of `raw` with new call ids for its calls at these indexes or its result."""
         new = dict(_fields(raw, 0))
         if _role(new) == "tool":
             return {**new, "tool_call_id": ids[0]}

@@ -146,9 +146,7 @@ class OpenAIChat:
         return {**before, **after, "content": content}
 
     def readdress(self, raw: Raw, ids: Mapping[int, str]) -> Raw:
-        """Return a copy of `raw` in which calls at these indexes, or the result, have a new call
-        id.
-        """
+        """Return a copy of `raw` with new call ids for its calls at these indexes or its result."""
         new = dict(_fields(raw, 0))
         if new.get("role") in ("tool", "function"):
             return {**new, "role": "tool", "tool_call_id": ids[0]}

@@ -1,4 +1,4 @@
-"""The fourth stage: decide if a compaction is due, to what size, and by which strategies.
+"""The fourth stage: the decision for a compaction, with its size and its strategies.
 
 It reads the policy and the sizes. It compacts nothing and yields no needs.
 """
