@@ -136,7 +136,7 @@ class Runtime(Unpicklable):
         self.lessons = Lessons(options.folder, now)
         self.outputs: MutableMapping[str, tuple[int, float]] = _Bounded(MOST_METERS)
         """Per model that refuses a prompt without room for the output: the output tokens that
-        programs request by default (0 if requests name them), and the time of the refusal.
+        programs request without telling the guard (0 if they tell it), and the time of the refusal.
         """
         self.now = now
         self.metrics: Listener | None = None

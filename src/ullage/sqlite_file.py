@@ -83,7 +83,7 @@ def explain(name: str, error: Exception) -> ConfigurationError:
 
 
 def is_database(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a file begins as a SQLite file does."""
+    """Tell whether a file starts with the first bytes of a SQLite file."""
     try:
         if not os.path.isfile(path):
             return False  # reading a pipe would block, and a folder has no bytes

@@ -173,8 +173,9 @@ def compact(messages: Sequence[Any], **options: Unpack[CompactOptions]) -> Compa
     options: `policy`; `summarizer` ("same" asks `model` at `base_url` with `api_key`); `pins`
     (positions of messages); `tools`; `system`; `model`; `dialect` (by default detected from the
     messages); `dry_run`; `runtime`; `report`, a callable that gets the number of answered summary
-    requests; and `store`, which keeps the left-out texts, so that placeholders can refer to them
-    (see `ullage.recall`). Failures of the summarizer are listed in `faults`.
+    requests and the number of all; and `store`, which keeps the left-out texts, so that
+    placeholders can refer to them (see `ullage.recall`). Failures of the summarizer are listed in
+    `faults`.
 
     Raises CompactionError for a missing or invalid target; ConfigurationError for an invalid pin;
     ContextWindowUnknown for a ratio of an unknown window; MalformedHistoryError if `messages` is

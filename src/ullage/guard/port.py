@@ -446,8 +446,9 @@ class Port(Unpicklable):
     def _complete(self, request: Request) -> Request:
         """Return a request with the settings' pins and the known size of its output.
 
-        A provider refuses a prompt without room for the output. A user's own server may do so too;
-        it shows that, and the default output that it assumes, by a refusal.
+        A provider refuses a prompt without room for the output. A user's own server that does so
+        shows it by a refusal, which also names output that was requested without the guard's
+        knowledge.
         """
         runtime, question = self.driver.runtime, self.driver.question
         request = add_pins(runtime, request)

@@ -145,7 +145,7 @@ class Fenced(StoreError):  # noqa: N818 - named for what happened to the writer,
 
 
 class CorruptLog(StoreError):  # noqa: N818 - named for what was found
-    """Report a log that was damaged after it was written; the message names the place."""
+    """Report a log that was damaged or changed after writing; the message names the place."""
 
     code = "corrupt_log"
 

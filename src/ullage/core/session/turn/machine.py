@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from ullage.core.session.tools import Intent, ToolOutcome
 
 PLAIN_RETRIES: Final = 2
-"""How often a call is repeated unchanged after its connection broke; the HTTP client itself retries
-connections that broke before anything arrived.
+"""How often a call is repeated unchanged after its connection broke. The client below it already
+retries connections that broke before anything arrived.
 """
 
 NO: Final = "a person said no"
