@@ -174,9 +174,9 @@ def context(
     """Return how these messages fill the window, by part.
 
     `usage` is the provider's report of the call that sent exactly these messages. If given, it is
-    the total, and the difference to the rows is shown as unattributed. `window` overrides the
-    window of `model`, which is otherwise resolved. Raises MalformedHistoryError for invalid
-    messages, and ConfigurationError for an unreadable usage report or an invalid number.
+    the total, and tokens that no row explains are shown as unattributed. `window` replaces the
+    window of `model`. Other options are those of `ullage.count`. Raises MalformedHistoryError for
+    invalid messages, and ConfigurationError for an unreadable usage report or an invalid number.
     """
     shared, question, body = parse_options(messages, request)
     if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 1):

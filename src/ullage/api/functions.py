@@ -113,10 +113,11 @@ async def amodels(
 def count(messages: Sequence[Any] | str, **request: Unpack[RequestOptions]) -> Count:
     """Count a request in tokens: a best value, the band around it, and the basis of both.
 
-    `messages` are OpenAI Chat, OpenAI Responses (`input`) or Anthropic messages. The other keys are
-    those of `RequestOptions`. For plain text use `count_text`. If the server at `base_url` can
-    count (llama.cpp, vLLM, Anthropic, Gemini), the server's count is used. Raises
-    MalformedHistoryError if `messages` is not a list of messages.
+    `messages` are OpenAI Chat, OpenAI Responses (`input`) or Anthropic messages. Other options:
+    `model`, `tools`, `system`, `dialect`, `base_url`, `provider`, `api_key`, `runtime`. For plain
+    text use `count_text`. If the server at `base_url` can count (llama.cpp, vLLM, Anthropic,
+    Gemini), the server's count is used. Raises MalformedHistoryError if `messages` is not a list of
+    messages.
     """
     shared, question, body = parse_options(messages, request)
     transcript = shared.read(body)
