@@ -24,6 +24,7 @@ from ullage.storage import MemoryStore, StoreLimits
 if TYPE_CHECKING:
     from ullage.agent.session import Session
     from ullage.core.messages.transcript import DialectName
+    from ullage.core.session.log.fold import Data
     from ullage.core.tokens.cost import Price
 
 FOREVER: Final = StoreLimits(most=1_000_000, characters=2**40, ttl_s=10.0 * 365 * 24 * 3600)
@@ -159,11 +160,11 @@ class SessionCheckpoints:
     def _refresh(self) -> None:
         """Take in what the log has beyond what was seen."""
         recorded = self._session.known.compactions
-        for data in recorded[self._seen :]:
+        for number in range(self._seen, len(recorded)):
+            data = recorded[number]
             if data.get("dialect", self._dialect) != self._dialect:
                 continue
-            found = Checkpoint.from_dict(data["checkpoint"])
-            found = replace(found, scope=_apart(found.scope))
+            found = self._parse(number, data)
             if data.get("undone") is True:
                 self._memory.undo(found)
             elif data.get("measured") is True:
@@ -171,6 +172,14 @@ class SessionCheckpoints:
             else:
                 self._memory.save(found)
         self._seen = len(recorded)
+
+    def _parse(self, number: int, data: Data) -> Checkpoint:
+        """Return the checkpoint of a recorded compaction; the session keeps it for later turns."""
+        known = self._session.parsed.get(number)
+        if known is None:
+            made = Checkpoint.from_dict(data["checkpoint"])
+            known = self._session.parsed[number] = replace(made, scope=_apart(made.scope))
+        return known
 
 
 def _apart(scope: str) -> str:

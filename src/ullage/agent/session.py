@@ -35,6 +35,7 @@ from ullage.threads import acquire_lock, finish
 
 if TYPE_CHECKING:
     from ullage.agent.files import Undone
+    from ullage.core.compaction.checkpoint import Checkpoint
     from ullage.core.session.permissions import Grant
     from ullage.storage.log import AsyncEventLog, EventLog, Lease
 
@@ -116,6 +117,7 @@ class Session(Unpicklable):
         self._claim: WriterClaim | None = None
         self._heard: list[Hear] = []
         self.originals = SessionOriginals(name, log, lambda: self.fold)
+        self.parsed: dict[int, Checkpoint] = {}  # checkpoints by their number among compactions
         self._blobs: Blobs | None = None
 
     @classmethod
