@@ -1,4 +1,5 @@
 """The guard in front of a server: any client, any language, one changed base URL.
 
-It speaks what clients speak and passes it on; what is done to a request is `ullage.guard`'s.
+It speaks the dialect of the client and passes requests on. `ullage.guard` decides what to do with a
+request.
 """

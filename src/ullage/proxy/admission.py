@@ -1,7 +1,7 @@
-"""Who is let in: how many requests, bytes and requests a second, of one client and in all.
+"""Limits on requests, bytes and requests a second, for each client and in all.
 
-A client over its own bounds is told to come again; where the proxy is full, requests wait in a line
-that is fair to clients. It knows no bodies. For one event loop.
+A client over its own bounds is told to try again later. If the proxy is full, requests wait in a
+line that is fair to clients. The module does not know request bodies. For one event loop.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from ullage.config.serving import Serve
 
 WAIT_S: Final = 10.0
-"""Seconds that a request waits for its turn where the proxy is full."""
+"""Seconds that a request waits for its turn if the proxy is full."""
 
 AGAIN_S: Final = 2
 """Seconds after which a client over its bounds may come again."""
 
 BUCKETS: Final = 10_000
-"""Clients of whose pace something is kept."""
+"""Clients whose request rate is tracked."""
 
 
 @dataclass(slots=True)
 class Admitted:
-    """A request that is let in: it takes bytes as they come, and gives them back at its end.
+    """An admitted request: it takes bytes as they come and gives them back at its end.
 
-    An `async with` lets it in; that raises RequestRefused with 429.
+    Entering the `async with` admits it, or raises RequestRefused with 429.
     """
 
     client: str
@@ -47,16 +47,17 @@ class Admitted:
         self.admission.leave(self.client, self.held)
 
     def take(self, size: int) -> None:
-        """Take more bytes; raises RequestRefused where that is over a bound."""
+        """Take more bytes; raises RequestRefused if that is over a bound."""
         self.admission.take_bytes(self.client, size)
         self.held += size
 
 
 @dataclass(slots=True)
 class Admission:
-    """The bounds of a proxy, and what is under way.
+    """The bounds of a proxy and its running requests.
 
-    `tell` hears by which bound a request was refused; `now` returns seconds that never go back.
+    `tell` receives the name of the bound that refused a request. `now` returns seconds that never
+    go back.
     """
 
     bounds: Serve
@@ -73,11 +74,11 @@ class Admission:
         self._line = FairLine(self._places)
 
     def admit(self, client: str) -> Admitted:
-        """Return what lets a request of a client in, until it is over."""
+        """Return the context manager that admits a request of a client until it ends."""
         return Admitted(client, self)
 
     async def enter(self, client: str) -> None:
-        """Let a request in once it is its turn; raises RequestRefused with 429."""
+        """Admit a request when its turn comes; raises RequestRefused with 429."""
         self._check_client(client)
         self.requests[client] = self.requests.get(client, 0) + 1
         try:
@@ -96,16 +97,16 @@ class Admission:
 
     @property
     def size(self) -> int:
-        """Bytes of requests under way."""
+        """Bytes of the running requests."""
         return sum(self.sizes.values())
 
     @property
     def crowding(self) -> float:
-        """How many requests wait for each that is let in."""
+        """Number of waiting requests for each admitted one."""
         return self._line.length / self._places
 
     def take_bytes(self, client: str, size: int) -> None:
-        """Take bytes for a client; raises RequestRefused where that is over a bound."""
+        """Take bytes for a client; raises RequestRefused if that is over a bound."""
         bounds, taken = self.bounds, self.sizes.get(client, 0) + size
         if taken > bounds.client_bytes:
             self._refuse("client_bytes")
@@ -120,9 +121,9 @@ class Admission:
             self._refuse("client_rate")
 
     def _has_pace(self, client: str) -> bool:
-        """Tell whether a client may ask now: as often as a second's rate, in bursts of one second.
+        """Tell whether a client may ask now: `client_rate` a second, in bursts of one second.
 
-        (A token bucket: what is left of the rate, and when that was.)
+        This is a token bucket: it keeps the tokens left and the time of the last request.
         """
         rate = self.bounds.client_rate or 0.0
         burst, now = max(rate, 1.0), self.now()

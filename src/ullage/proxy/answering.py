@@ -1,6 +1,6 @@
-"""Calls of the tools that the proxy added, answered; and the request that goes on from them.
+"""Answers calls of the tools that the proxy added, and builds the request that goes on from them.
 
-A conversation finds only what its own placeholders stand for. It sends nothing.
+A conversation finds only the texts of its own placeholders. This module sends nothing.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
 log = logging.getLogger("ullage.proxy")
 
 MOST_ROUNDS: Final = 4
-"""Rounds whose calls are answered for one request; the next one has no tools to call any more."""
+"""Rounds of tool calls answered for one request; the next round gets no tools to call."""
 
 MOST_CALLS: Final = 8
-"""Calls of a round that are answered; the model is told to make the others again. Each takes room,
-also where its result has none."""
+"""Calls of a round that are answered; the model is told to make the others again. Each call takes
+room, even if it finds nothing."""
 
 PATIENCE_S: Final = 20.0
 """Seconds that the store may take for the calls of one round."""
 
 LEAST: Final = 200
-"""Characters of a page below which a shorter one is of no use."""
+"""Smallest page, in characters; shorter ones are of no use."""
 
 SHARE: Final = 0.5
-"""Of the room that is left in the window, what the results of one round may take."""
+"""Share of the room left in the window that the results of one round may take."""
 
 UNREAD: Final = "error: the dropped text cannot be read now; go on without it"
 NO_ROOM: Final = "error: there is no room left in the context window for this text"
@@ -64,7 +64,7 @@ Fits = Callable[[str], bool]
 
 
 class Material(Protocol):
-    """What a call found, to be written as large as fits."""
+    """The result of a call, to be written as large as fits."""
 
     def write(self, fits: Fits) -> str:
         """Return the result of the call."""
@@ -76,21 +76,21 @@ class _Sentence:
     text: str
 
     def write(self, fits: Fits) -> str:
-        """Return the sentence: it always has room."""
+        """Return the sentence: it always fits."""
         del fits
         return self.text
 
 
 @dataclass(frozen=True, slots=True)
 class _PageOf:
-    """A text from `offset` on, `limit` characters of it at most."""
+    """Up to `limit` characters of a text, from `offset` on."""
 
     text: str
     offset: int
     limit: int
 
     def write(self, fits: Fits) -> str:
-        """Return the largest page of halves that fits."""
+        """Return the largest page that fits, halving it until it does."""
         limit = min(self.limit, max(len(self.text) - self.offset, 1))
         while True:
             page = cut_page(self.text, self.offset, limit).write()
@@ -115,7 +115,7 @@ class _Hits:
 
 
 class _Answer(NamedTuple):
-    """A call, what it found, and what came of it."""
+    """A call, its result, and how it ended."""
 
     call: Call
     material: Material
@@ -143,11 +143,11 @@ class Answering:
     async def plan_next(
         self, call: ProxyCall, plan: Plan, names: frozenset[str], reply: Reply, used: int | None
     ) -> tuple[ProxyCall, Plan, int]:
-        """Return what to send after a round that asked for tools of ours, and how many answered.
+        """Return what to send after a round with calls of our tools, and how many were answered.
 
-        `names` are those of the tools, `reply` is the whole answer of the round, `used` the tokens
-        of its prompt as the server reported them. The results share half of the room that is left;
-        what the guard finds too large all the same goes without.
+        `names` are the names of the tools. `reply` is the whole answer of the round. `used` is the
+        size of its prompt in tokens, as the server reported it. The results share half of the room
+        that is left. If the guard finds a result too large all the same, it is left out.
         """
         if plan.far is not None:
             return await plan.far.plan_next(call, names, reply, used)
@@ -167,13 +167,13 @@ class Answering:
     def _write_round(
         self, grown: ProxyCall, plan: Plan, reply: Reply, found: list[_Answer], room: int | None
     ) -> ProxyCall:
-        """Return a call with a round behind its history, each result in so much room."""
+        """Return a call with a round added to its history, each result in at most `room` tokens."""
         fits = self._measure(grown, plan, room)
         texts = [answer.material.write(fits) for answer in found]
         return replace(grown, body=_extend(grown, reply, found, texts))
 
     async def _look_up(self, call: ProxyCall, calls: Sequence[Call], plan: Plan) -> list[_Answer]:
-        """Return what each call finds; a store that fails costs no more than the results."""
+        """Return the result of each call; if the store fails, only the results are lost."""
         try:
             async with asyncio.timeout(PATIENCE_S):
                 run = self._store.desk.writes.run  # a search brings the index up to date
@@ -203,12 +203,12 @@ class Answering:
             if call.name == SEARCH:
                 return self._search(call, named)
             return self._recall(call, named)
-        except ConfigurationError as error:  # what the model wrote cannot be
+        except ConfigurationError as error:  # the model's arguments are invalid
             return _Answer(call, _Sentence(f"error: {error}"), "nothing")
 
     def _search(self, call: Call, named: frozenset[str]) -> _Answer:
         query = read_query(call.arguments)
-        originals = cast("SearchesOriginals", self._store.originals)  # else it is not offered
+        originals = cast("SearchesOriginals", self._store.originals)  # else the tool is not offered
         hits = originals.search(query, HITS, SearchArea(references=named))
         if not hits:
             return _Answer(call, _Sentence(NOTHING), "nothing")
@@ -222,11 +222,11 @@ class Answering:
             return _Answer(call, _Sentence(UNKNOWN.format(name=name)), "nothing")
         if type(offset) is not int or type(limit) is not int or offset < 0 or limit < 1:
             raise ConfigurationError("offset and limit are numbers of characters, from 0 and 1 on")
-        cut_page(text, offset)  # raises for an offset behind the text
+        cut_page(text, offset)  # raises for an offset beyond the end of the text
         return _Answer(call, _PageOf(text, offset, limit), "found")
 
     def _measure(self, call: ProxyCall, plan: Plan, room: int | None) -> Fits:
-        """Return what tells whether a text takes no more than so many tokens of the model."""
+        """Return a function that tells whether a text takes at most `room` tokens of the model."""
         counter = self._runtime.text_meter(call.model).counter
         scale = plan.view.prepared.measured.scale.high if plan.view is not None else 1.0
         return lambda text: room is None or counter.count(text) * scale <= room
@@ -236,7 +236,7 @@ _TOOLS: Final[Mapping[str, str]] = {RECALL: "recall", SEARCH: "search"}
 
 
 def _find_room(plan: Plan, calls: int, used: int | None) -> int | None:
-    """Return the tokens that each result may take, None where the window is unknown."""
+    """Return the tokens that each result may take, or None if the window is unknown."""
     if plan.view is None or plan.view.window.input_tokens is None:
         return None
     window = plan.view.window
@@ -246,10 +246,10 @@ def _find_room(plan: Plan, calls: int, used: int | None) -> int | None:
 
 
 def _begin_round(call: ProxyCall, offer: Offer | None) -> LaterRound:
-    """Return the next round of a request: the last one calls none of our tools.
+    """Return the next round of a request; the last round allows no calls of our tools.
 
-    Where the client has none of its own the tools stay, since the calls so far are of them, and
-    no tool may be called at all.
+    If the client has no tools of its own, our tools stay listed, since the calls so far refer to
+    them, but no tool may be called.
     """
     number = 2 if call.round is None else call.round.number + 1
     if number <= MOST_ROUNDS:
@@ -259,9 +259,9 @@ def _begin_round(call: ProxyCall, offer: Offer | None) -> LaterRound:
 
 
 def _extend(call: ProxyCall, reply: Reply, found: Sequence[_Answer], texts: Sequence[str]) -> Any:
-    """Return the body of a request with a round behind it: what was said, asked and found.
+    """Return the body of a request with a round appended: text, calls and results.
 
-    A round whose calls could not be read leaves nothing: the model is asked again.
+    If the calls of a round could not be read, nothing is appended: the model is asked again.
     """
     if not found:
         return call.body

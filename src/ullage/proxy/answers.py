@@ -1,4 +1,4 @@
-"""The few answers that the proxy authors itself, in the shape that each dialect's clients read.
+"""The few answers that the proxy writes itself, in the shape of each dialect.
 
 Everything else that a client gets is the upstream's own bytes.
 """
@@ -19,7 +19,7 @@ TOO_LARGE: Final = 400
 def error(dialect: DialectName, status: int, code: str, text: str) -> bytes:
     """Return the body of an error in a dialect; `code` is for programs, `text` for people.
 
-    Without a dialect it is one of the proxy's own endpoints, in their one shape.
+    Without a dialect, the body has the shape that all of the proxy's own endpoints use.
     """
     if not dialect:
         return _encode({"error": {"code": code, "message": text}})
@@ -27,10 +27,10 @@ def error(dialect: DialectName, status: int, code: str, text: str) -> bytes:
 
 
 def refuse_too_large(dialect: DialectName, tokens: int, bound: int) -> RequestRefused:
-    """Return what refuses a prompt in the words that clients of a dialect know.
+    """Return the refusal of a prompt, in the words that clients of a dialect know.
 
-    `tokens` is the size of the prompt, `bound` the most that is taken. A server that cuts in
-    silence, or a client that compacts by itself, is why the proxy ever writes one.
+    `tokens` is the size of the prompt, `bound` the largest allowed size. The proxy writes this only
+    for a server that cuts silently or a client that compacts by itself.
     """
     refused = RequestRefused(TOO_LARGE, "context_too_large", f"{tokens:,} tokens, {bound:,} fit")
     refused.body = _encode(registry.find(dialect).errors.too_large(tokens, bound))
@@ -42,7 +42,7 @@ def _encode(body: Mapping[str, Any]) -> bytes:
 
 
 def headers(refused: RequestRefused, body: bytes) -> Sequence[tuple[bytes, bytes]]:
-    """Return the headers of such an answer; one tells that no upstream wrote it."""
+    """Return the headers of such an answer; `x-ullage-error` tells that no upstream wrote it."""
     again = ((b"retry-after", str(refused.again_s).encode("ascii")),) if refused.again_s else ()
     allow = ((b"allow", refused.allow.encode("ascii")),) if refused.allow else ()
     return (

@@ -1,6 +1,6 @@
 """The guard proxy as an ASGI callable: routes, and the life of the process.
 
-It knows which request is of which kind; what becomes of one is `proxy.exchange`'s.
+It finds the kind of each request; `proxy.exchange` handles it.
 """
 
 from __future__ import annotations
@@ -57,19 +57,18 @@ if TYPE_CHECKING:
 log = logging.getLogger("ullage.proxy")
 
 OPEN: Final = (*pages.OPEN, DOCUMENT)
-"""What tells nothing of anybody: it is shown without a token."""
+"""Paths served without a token: they reveal nothing about anybody."""
 
 LONGEST_PATH = 80
-"""Characters of a path that a line in the log has of it."""
+"""Characters of a path that a log line shows."""
 
 
 SETTLE_S: Final = 0.5
-"""Seconds that the end of the process waits for what is still to be written, and then for the store
-to be closed."""
+"""Seconds that shutdown waits for pending writes, and then for the store to close."""
 
 
 class PageFace(Protocol):
-    """Pages that show a proxy: an ASGI application, told who asks."""
+    """Pages that show a proxy: an ASGI application that finds the viewer in the scope."""
 
     def is_page(self, path: str) -> bool:
         """Tell whether a path is one of its pages'."""
@@ -80,31 +79,31 @@ class PageFace(Protocol):
         ...
 
     def end_streams(self) -> None:
-        """Have its streams end at once."""
+        """End its streams at once."""
         ...
 
     def renew(self) -> None:
-        """Have every viewer ask anew."""
+        """Make every viewer ask anew."""
         ...
 
     async def aclose(self) -> None:
-        """Let go of what it holds."""
+        """Release its resources."""
         ...
 
 
 TURNS: Final = 8
-"""Requests that a worker has under way at most where some wait for summaries by a model."""
+"""Most requests that a worker handles at once if some wait for summaries by a model."""
 
 REMEMBERED: Final = 16 * 1024 * 1024
-"""Bytes of messages, about, that a worker keeps as they were read; large ones come to it."""
+"""Bytes of parsed messages, about, that a worker keeps. Large messages are added to this."""
 
 
 class App:
-    """One proxy. `upstream` stands in the place of the HTTP client; `store` keeps checkpoints.
+    """One proxy. `upstream` replaces the HTTP client; `store` keeps checkpoints.
 
     `face` makes the pages that show it in a browser.
 
-    Raises what opening the store raises, at the first request or the start of its life.
+    The first request, or the lifespan startup, raises the errors of opening the store.
     """
 
     def __init__(
@@ -154,7 +153,7 @@ class App:
         )
 
     def reload(self, serve: Serve) -> None:
-        """Go on with another configuration: new requests go by it, those under way end as begun."""
+        """Switch to another configuration: new requests use it, running ones keep the old one."""
         readers, self.serve = self.serve.tokens, serve
         self.admission.bounds = serve
         if not serve.reads_text or serve.tokens != readers:
@@ -170,7 +169,7 @@ class App:
 
     @property
     def guarding(self) -> Guarding:
-        """The guards by the configuration as it is now."""
+        """The guards for the current configuration."""
         if self._guarding is None:
             self._guarding = self._make_guarding()
         return self._guarding
@@ -180,12 +179,12 @@ class App:
         return self.replicas.join(made, before)
 
     def forget(self, question: Question) -> None:
-        """Forget what was learned of a model, at every replica."""
+        """Forget the lessons about a model, at every replica."""
         self.replicas.forget(question)
 
     @property
     def store(self) -> Store:
-        """Where checkpoints live: the one that was given, else the configuration's."""
+        """The store of checkpoints: the given one, else the configured one."""
         if self._store is None:
             limits = StoreLimits(ttl_s=self.serve.ttl_s)
             url = self.serve.store or default_url(PROXY)
@@ -195,14 +194,14 @@ class App:
 
     @property
     def kept(self) -> Keeping:
-        """The store as guards have it; what is in memory outlives a change of configuration."""
+        """The store as guards use it; its memory survives a change of configuration."""
         if self._kept is None:
             near = self.serve.cache_conversations
             self._kept = Keeping(self.store, StoreLimits(ttl_s=self.serve.ttl_s), near)
         return self._kept
 
     def show(self, call: ProxyCall, plan: Plan, end: RequestEnd) -> None:
-        """Have the pages know of a request that is over."""
+        """Report a finished request to the pages."""
         about = plan.about
         entry = self.ledger.get(about.name) if about is not None and self.serve.pages else None
         if entry is not None:
@@ -223,7 +222,7 @@ class App:
 
     @property
     def workers(self) -> Workers | None:
-        """The processes for large requests; None where there are to be none."""
+        """The processes for large requests, or None without workers."""
         if self._workers is None and self.serve.workers:
             doors = list_doors(self.kept, self.runtime, self.histories, self.meters)
             told, most = self.meters.end_worker, self.serve.workers
@@ -236,7 +235,7 @@ class App:
         return TURNS if waits else 1
 
     def _set_up(self) -> WorkerSetup:
-        """Return what a worker is begun with: the tokens of clients are no business of its."""
+        """Return the setup of a worker: it gets random values instead of the clients' tokens."""
         hidden = {name: secrets.token_hex(16) for name in self.serve.tokens}
         searches = hasattr(self.kept.originals, "search")
         serve = replace(self.serve, tokens=hidden)
@@ -291,7 +290,7 @@ class App:
             await self._route_request(head, channel, line)
         except RequestRefused as refused:
             await channel.refuse(dialect, refused)
-        except asyncio.CancelledError:  # by the server, which ends: this task does nothing more
+        except asyncio.CancelledError:  # the server is ending: this task does nothing more
             await channel.refuse(dialect, RequestRefused(503, "proxy_ended", ENDED))
         except Exception:
             if channel.begun:
@@ -306,7 +305,7 @@ class App:
         return self.face is not None and self.serve.pages and self.face.is_page(path)
 
     def _is_faced(self, scope: Any) -> bool:
-        """Tell whether a request is for the pages; `/` is told to programs as it always was."""
+        """Tell whether a request is for the pages; on `/` only if it accepts HTML."""
         path = scope["path"]
         return self._is_own(path) and (
             path != "/"
@@ -314,7 +313,7 @@ class App:
         )
 
     def _let_see(self, scope: Any, bound: str) -> Any:
-        """Return the scope with who asks; nobody, where the token is missing or wrong."""
+        """Return the scope with the viewer added, or with None if the token is missing or wrong."""
         try:
             head = heads.read(scope, self.serve, bound, from_pages=True)
         except RequestRefused as refused:
@@ -374,28 +373,29 @@ class App:
     def _warm(self) -> None:
         """Load what nearly every request needs, so that no client waits for it.
 
-        Not in a thread: what loading frees would be of no use to the others.
+        This does not run in a thread, since other threads could not reuse the memory that loading
+        frees.
         """
         self.runtime.text_meter(None).counter.count("warm")
         self.runtime.windows.window(Question("warm"))
 
     def leave(self) -> None:
-        """Say from now on that no new requests are to come here: the process is about to end."""
+        """Announce that the process is about to end and takes no new requests."""
         self.is_leaving = True
 
     def end_streams(self) -> None:
-        """Have the streams of pages end: they would go on for ever."""
+        """End the streams of pages, which would otherwise go on for ever."""
         if self.face is not None:
             self.face.end_streams()
 
     async def _settle(self) -> None:
-        """Have written what is still to be written."""
+        """Finish all pending writes."""
         if self._kept is not None:
             await self._kept.settle()
         await self.replicas.aclose()
 
     async def aclose(self) -> None:
-        """Close what was opened here."""
+        """Close everything that this app opened."""
         if self.face is not None:
             await self.face.aclose()
         workers, self._workers = self._workers, None
@@ -417,9 +417,9 @@ class App:
 
 
 def _open_to(origins: tuple[str, ...], app: Any) -> Any:
-    """Return an ASGI callable that pages of these origins may use (CORS); alone, where none may.
+    """Return an ASGI callable that allows these origins (CORS), or `app` itself without origins.
 
-    Keys and tokens travel in headers that a page sets, so no cookie is ever let in.
+    Pages set keys and tokens in headers, so cookies are never allowed.
     """
     if not origins:
         return app

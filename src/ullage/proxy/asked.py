@@ -1,6 +1,6 @@
-"""What workers may ask the proxy for: methods of its store, windows, lessons and meters, by name.
+"""The calls that workers may make to the proxy: store, windows, lessons and meters, by name.
 
-What stands in no row cannot be asked. It knows no jobs.
+A method without a row here cannot be called. The module does not know jobs.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ METHODS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def list_doors(kept: Keeping, runtime: Runtime, histories: Histories, meters: ProxyMeters) -> Doors:
-    """Return what the workers of a proxy may ask for."""
+    """Return the callables that the workers of a proxy may call."""
     doors: dict[str, Any] = {
         "checkpoints": checkpoints_of(kept),
         "conversations": conversations_of(kept),

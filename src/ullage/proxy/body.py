@@ -1,7 +1,7 @@
-"""The body of a request: read once, its values kept as the bytes that they came as.
+"""The body of a request: read once, its values kept as the bytes that arrived.
 
-What no edit names goes out byte for byte. It knows where values stand and not what they mean,
-beyond the limits of what is taken at all.
+Values that no edit names are sent on byte for byte. The module knows where values stand, not what
+they mean, apart from the limits on size and nesting.
 """
 
 from __future__ import annotations
@@ -20,43 +20,43 @@ DEEPEST: Final = 64
 """Levels of nesting (60-safety, the table of input)."""
 
 PASSES: Final = 6
-"""Innermost levels that are taken out before the rest is counted: most bodies have no more."""
+"""Innermost levels that are removed before the rest is counted: most bodies have no more."""
 
 BLOCK: Final = 65_536
 
 MOST_VALUES: Final = 1_000_000
-"""Values in a body: parsed, the smallest take about 30 times their bytes."""
+"""Most values in a body: the smallest ones take about 30 times their bytes once parsed."""
 
 
 class RequestRefused(Exception):  # noqa: N818 - an answer, not a fault
-    """A request that is not taken: the status, a code for programs, a sentence for people."""
+    """A refused request: the status, a code for programs, a sentence for people."""
 
     def __init__(self, status: int, code: str, text: str) -> None:
         self.status = status
         self.code = code
         self.text = text
         self.body = b""
-        """What is sent in place of the text, where a dialect has a shape for this."""
+        """Bytes to send instead of the text, if a dialect has its own shape for this."""
         self.again_s = 0
-        """Seconds after which the client may come again, 0 where nothing is said of it."""
+        """Seconds after which the client may come again, 0 if unknown."""
         self.allow = ""
-        """The methods that are taken, where another one was asked for."""
+        """The allowed methods, if the request used another one."""
         super().__init__(text)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle what it was made of: a worker's refusal is raised in the proxy."""
+        """Pickle the arguments and attributes: the proxy raises a worker's refusal again."""
         return type(self), (self.status, self.code, self.text), vars(self)
 
 
 def refuse_body(most: int) -> RequestRefused:
-    """Return the answer to a body that is too large, whether it says so ahead or turns out so."""
+    """Return the refusal of a body that is too large by its header or by its real size."""
     text = f"the body is over {most:,} bytes: send less, or raise max_body in [serve]"
     return RequestRefused(413, "body_too_large", text)
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What is taken at most."""
+    """The largest body that is accepted."""
 
     messages: int = 100_000
     choices: int = 8
@@ -67,9 +67,9 @@ class Bounds:
 class Body:
     """A request body. `fields` are its top-level values; `history` are the parsed messages.
 
-    `slices` are the bytes of each message, None where only the slower reader took the body; then
-    edits write the whole history anew. An `opaque` body is none that anybody here can read.
-    `grown` is how many messages stand behind those that came.
+    `slices` are the bytes of each message, or None if only the slower reader accepted the body;
+    then edits write the whole history anew. An `opaque` body cannot be read here. `grown` is the
+    number of messages added after those that arrived.
     """
 
     raw: bytes
@@ -81,14 +81,14 @@ class Body:
     _values: dict[str, bytes] = field(default_factory=dict)
 
     def splice(self, edits: Mapping[str, bytes]) -> bytes:
-        """Return the body with these top-level values in the place of the old ones.
+        """Return the body with these top-level values replaced.
 
-        All other bytes are as they came; a field that was not there is put at the end.
+        All other bytes stay as they came; new fields are added at the end.
         """
         if not edits:
             return self.raw
         spans = _spans(self.raw, self._values)
-        if spans is None:  # a name twice, or written with escapes: the whole is written anew
+        if spans is None:  # a name twice, or one with escapes: write the whole object anew
             return _write_object({**self._values, **edits})
         made: list[bytes] = []
         done = 0
@@ -106,7 +106,7 @@ class Body:
         return b"".join(made)
 
     def extend(self, messages: Sequence[Any]) -> Body:
-        """Return the body with more messages behind its history; the bytes stay those that came."""
+        """Return the body with more messages after its history; `raw` stays as it arrived."""
         slices = None
         if self.slices is not None:
             slices = [*self.slices, *map(encode_json, messages)]
@@ -114,11 +114,11 @@ class Body:
         return replace(self, history=[*self.history, *messages], slices=slices, grown=grown)
 
     def bytes_of(self, name: str) -> bytes:
-        """Return a top-level value as it came; empty where there is none."""
+        """Return the bytes of a top-level value as they came, empty if there is no such value."""
         return self._values.get(name, b"")
 
     def rewrite_history(self, messages: Sequence[Any]) -> bytes:
-        """Return a history as JSON: the bytes of messages that are the body's own objects."""
+        """Return a history as JSON, reusing the bytes of the body's own messages."""
         own = dict(zip(map(id, self.history), self.slices or (), strict=bool(self.slices)))
         parts = [own.get(id(message)) or encode_json(message) for message in messages]
         return b"[" + b",".join(parts) + b"]"
@@ -127,8 +127,8 @@ class Body:
 def read(raw: bytes, name: str, bounds: Bounds = Bounds()) -> Body:
     """Read a body whose history stands under `name`.
 
-    Raises Refused for what is nested too deeply, holds a number that is none, or is beyond the
-    bounds. What no parser takes is opaque: it is forwarded as it is.
+    Raises RequestRefused for a body that is nested too deeply, holds an invalid number, or exceeds
+    a bound. A body that no parser accepts is opaque: it is forwarded as it is.
     """
     if len(raw) > MOST_VALUES and raw.count(b",") > MOST_VALUES and _commas(raw) > MOST_VALUES:
         text = f"the body holds more than {MOST_VALUES:,} values: send less, such as fewer messages"
@@ -144,12 +144,12 @@ def read(raw: bytes, name: str, bounds: Bounds = Bounds()) -> Body:
 
 
 def _quickly(raw: bytes, name: str, depth: int) -> Body:
-    """Read with the C parser, which first finds the values only: each is looked at by itself."""
+    """Read with the C parser, which first finds only the values and then parses each alone."""
     values = {key: bytes(value) for key, value in _TOP.decode(raw).items()}
     body = Body(raw, _values=values)
     found = sum([len(key) + len(value) + 4 for key, value in values.items()])
-    few = raw.count(b"[") + raw.count(b"{") <= depth - 2  # then no part of it nests too deep
-    if len(raw) - found > depth:  # a name that stands twice: its first value goes on, too
+    few = raw.count(b"[") + raw.count(b"{") <= depth - 2  # if so, no part nests too deep
+    if len(raw) - found > depth:  # a name that stands twice: its first value is sent on, too
         _flat(raw, depth)
     for key, value in values.items():
         if key == name and value[:1] == b"[" and depth > 1:
@@ -165,7 +165,7 @@ def _quickly(raw: bytes, name: str, depth: int) -> Body:
 
 
 def _flat(raw: bytes, most: int, inside: int = 0) -> None:
-    """Raise Refused for a part of the body that nests it deeper than `most` levels."""
+    """Raise RequestRefused for a part of the body that is nested deeper than `most` levels."""
     if len(raw) > most - inside and not shallow(raw, most - inside):
         raise _too_deep(most)
 
@@ -179,11 +179,11 @@ def _too_deep(most: int) -> RequestRefused:
 
 
 def shallow(raw: bytes, most: int = DEEPEST) -> bool:
-    """Tell whether JSON is nested no deeper than `most` levels, in linear time, without a parser.
+    """Tell whether JSON is nested at most `most` levels deep, in linear time, without a parser.
 
-    Where there are few openings, there are few levels. Else escapes are taken out, so that quotes
-    bound strings, then these, then the innermost pairs, a few levels of them, since that is quick;
-    the levels that are left are counted. What is unbalanced is no JSON and left to the parser.
+    Few openings mean few levels. Otherwise it removes escapes, so that quotes bound strings. Then
+    it removes the strings and a few of the innermost levels, which is quick, and counts the levels
+    that are left. Unbalanced text is invalid JSON and left to the parser.
     """
     if raw.count(b"[") + raw.count(b"{") <= most:
         return True
@@ -197,14 +197,14 @@ def shallow(raw: bytes, most: int = DEEPEST) -> bool:
 
 
 def _commas(raw: bytes) -> int:
-    """Return how many commas stand outside of strings."""
+    """Return the number of commas outside of strings."""
     bare = raw.translate(None, _TEXT).replace(rb"\\", b"").replace(rb"\"", b"")
     bare = bare.translate(None, _WORDS).replace(b'""', b"")
     return _STRINGS.sub(b"", bare).count(b",")
 
 
 def _deeper(levels: bytes, most: int) -> bool:
-    """Tell whether parentheses open more levels than `most`; what follows is not looked at."""
+    """Tell whether parentheses ever open more than `most` levels; closing is not checked."""
     level = 0
     for start in range(0, len(levels), BLOCK):
         steps = accumulate(map(_STEP.__getitem__, levels[start : start + BLOCK]), initial=level)
@@ -216,16 +216,16 @@ def _deeper(levels: bytes, most: int) -> bool:
 
 
 def encode_json(value: Any) -> bytes:
-    """Return a value as JSON; half of a pair of surrogates is written as its escape."""
+    """Return a value as JSON; an unpaired surrogate is written as its escape."""
     try:
         return msgspec.json.encode(value)
     except (UnicodeEncodeError, TypeError):
         return json.dumps(value).encode("ascii")
 
 
-_MUTE: Final = bytes(set(range(256)) - set(b'[]{}"\\/bfnrtu'))  # what ends an escape stays
+_MUTE: Final = bytes(set(range(256)) - set(b'[]{}"\\/bfnrtu'))  # keeps ends of escapes
 _REST: Final = bytes(set(range(256)) - set(b'[]{}"'))
-_TEXT: Final = bytes(set(range(256)) - set(b',"\\/bfnrtu'))  # what ends an escape stays
+_TEXT: Final = bytes(set(range(256)) - set(b',"\\/bfnrtu'))  # keeps ends of escapes
 _WORDS: Final = bytes(set(range(256)) - set(b',"'))
 _STRINGS: Final = re.compile(rb'"[^"]*"')
 _LEVELS: Final = bytes.maketrans(b"[]{}", b"()()")
@@ -236,7 +236,7 @@ _ANY: Final = msgspec.json.Decoder()
 
 
 def _slowly(raw: bytes, name: str) -> Body:
-    """Read with the standard library's parser, which takes half of a pair of surrogates."""
+    """Read with the standard library's parser, which accepts unpaired surrogates."""
     try:
         fields = json.loads(raw, parse_constant=_constant, parse_float=_finite)
     except (ValueError, RecursionError):
@@ -258,7 +258,7 @@ def _constant(text: str) -> NoReturn:
 
 
 def _finite(text: str) -> float:
-    """Read a number; raises ValueError for one that could not be written again."""
+    """Read a number; raises ValueError if it is infinite and could not be written again."""
     value = float(text)
     if math.isinf(value):
         raise ValueError(text)
@@ -282,9 +282,9 @@ def _check_bounds(body: Body, bounds: Bounds) -> Body:
 
 
 def _spans(raw: bytes, values: Mapping[str, bytes]) -> dict[str, tuple[int, int]] | None:
-    """Return where each top-level value stands, or None where a name cannot be found as written.
+    """Return the span of each top-level value, or None if a name cannot be found as written.
 
-    The parser told the values in order; between them stand only names, colons and commas.
+    The parser gave the values in order; only names, colons and commas stand between them.
     """
     spans: dict[str, tuple[int, int]] = {}
     at = raw.index(b"{") + 1

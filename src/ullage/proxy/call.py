@@ -1,6 +1,6 @@
-"""A request of a conversation as the proxy has it, and as a guard takes it.
+"""A request of a conversation, as the proxy keeps it and as a guard takes it.
 
-It knows no guard, and not what is done with a request.
+The module does not know guards, or what happens to a request.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from ullage.proxy.routes import GuardedPath
 
 LONGEST_MODEL: Final = 1_024
-"""Characters of a model's name: what is learned of each is kept under it."""
+"""Most characters of a model's name: lessons are kept under it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyCall:
-    """A request of a conversation, whom it is for, and by which rule it is treated.
+    """A request of a conversation, with its upstream and its model's rule.
 
-    `credential` is what the upstream knows the client by, `client` the name of its token, `other`
-    its second credential; `session` is the client's own name for the conversation, where it gives
-    one. `streams` tells that the answer is asked for as a stream; `beside` are tokens that the
-    server holds already. `round` is that of a request that goes on from calls of added tools. `far`
-    is where a worker holds its text. `pinned` are digests of its messages that an operator pinned.
+    `credential` identifies the client to the upstream, `client` is the name of its token, `other`
+    its second credential. `session` is the client's own name for the conversation, if it gives one.
+    `streams` tells that the client wants a stream. `beside` are tokens that the server holds
+    already. `round` is set on a request that goes on from calls of added tools. `far` is the worker
+    that holds its text. `pinned` are digests of its messages that an operator pinned.
     """
 
     form: GuardedPath
@@ -56,7 +56,7 @@ class ProxyCall:
 
     @property
     def apart(self) -> str | None:
-        """What keeps conversations apart besides the credential: token, session, second credential.
+        """Key of a conversation besides the credential: token, session, second credential.
 
         Clients with tokens may share the operator's key; they never share a summary.
         """
@@ -69,23 +69,23 @@ class ProxyCall:
 
     @property
     def party(self) -> str:
-        """Whom something is learned from: a hash of what tells clients of one credential apart."""
+        """The source of lessons: a hash that separates clients of one credential."""
         if self.client is None and self.other is None:
             return ""
         return make_party(self.client, self.other)
 
     @property
     def kept(self) -> bool:
-        """Whether the history is the server's own: it is forwarded unedited."""
+        """True if the server keeps the history itself: then it is forwarded unedited."""
         return any(self.body.fields.get(name) is not None for name in self.form.fields.stored)
 
 
 def find_upstream(
     serve: Serve, body: Body, named: str | None = None
 ) -> tuple[Upstream, str | None]:
-    """Return who answers a body, and for which model: the one that is `named`, else the body's.
+    """Return the upstream of a body, and the model: `named` if given, else the body's.
 
-    Raises RequestRefused where there is none, or the name is too long.
+    Raises RequestRefused if no upstream serves the model, or its name is too long.
     """
     model = named if named is not None else body.fields.get("model")
     model = model if isinstance(model, str) else None
@@ -93,7 +93,7 @@ def find_upstream(
 
 
 def check_model(serve: Serve, model: str | None) -> Upstream:
-    """Return who serves a model, for None who serves them all. Raises as `find_upstream` does."""
+    """Return the upstream of a model; for None, one that serves all. Raises as `find_upstream`."""
     if model is not None and len(model) > LONGEST_MODEL:
         text = f"the name of a model is over {LONGEST_MODEL:,} characters"
         raise RequestRefused(400, "model_name", text)
@@ -107,7 +107,7 @@ def check_model(serve: Serve, model: str | None) -> Upstream:
 
 
 def make_call(serve: Serve, head: RequestHead, form: GuardedPath, body: Body) -> ProxyCall:
-    """Return a request as a call: whom it is for, and by which rule. Raises RequestRefused."""
+    """Return a request as a call with its upstream and rule. Raises RequestRefused."""
     upstream, model = find_upstream(serve, body, form.model)
     head = head.knowing(upstream)
     rule, beside = serve.rule(model, head.client), fill_history(form, body)
@@ -129,10 +129,10 @@ def make_call(serve: Serve, head: RequestHead, form: GuardedPath, body: Body) ->
 
 
 def fill_history(form: GuardedPath, body: Body) -> int:
-    """Read the history of a body that has it elsewhere; return tokens that its server holds."""
+    """Read a history that the body has elsewhere; return the tokens that its server holds."""
     said, options = body.fields.get(form.fields.messages), form.spoken.options
     if form.fields.takes_text and isinstance(said, str):
-        body.history = [{"role": "user", "content": said}]  # what the API makes of a text
+        body.history = [{"role": "user", "content": said}]  # the API does the same with a text
     if not form.fields.single or options is None:
         return 0
     messages, beside = options.read_single(body.fields)
@@ -148,9 +148,9 @@ def _streams(form: GuardedPath, body: Body) -> bool:
 
 
 def make_request(call: ProxyCall, offer: Offer | None = None) -> Request:
-    """Return a call as a guard takes it, with the tools that are added to it.
+    """Return a call as a guard takes it, including the tools that are added to it.
 
-    What was just read back for it is not left out again: it is pinned.
+    Texts that were just read back are pinned, so that they are not left out again.
     """
     fields, form = call.body.fields, call.form
     asked = find_limit(call)
@@ -180,7 +180,7 @@ def _find_pins(call: ProxyCall) -> frozenset[int]:
 
 
 def find_limit(call: ProxyCall) -> tuple[str, int] | None:
-    """Return the field that limits the answer, and the limit; None where there is none."""
+    """Return the field that limits the answer and the limit, or None if there is no limit."""
     fields = call.body.fields
     if call.form.fields.inside is not None:
         inner = fields.get(call.form.fields.inside)

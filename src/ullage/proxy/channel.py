@@ -1,6 +1,6 @@
-"""Where a request comes in and its answer goes out, as ASGI has it.
+"""The client's side of a request: the ASGI channels for its body and its answer.
 
-It knows neither upstreams nor guards.
+The module knows neither upstreams nor guards.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from ullage.proxy import answers
 from ullage.proxy.body import RequestRefused, refuse_body
 
 ECHO: Final = b"x-ullage-request-id"
-"""The header of an answer with the id by which the log knows its request; `x-request-id` is the
-upstream's own, which its support asks for."""
+"""The answer header with the id that the log uses for the request. `x-request-id` is the upstream's
+own id, which its support asks for."""
 
 
 UNWATCHED_S: Final = 0.02
-"""Seconds after which a client is watched: most short requests are over by then."""
+"""Seconds before a client is watched: most short requests end sooner."""
 
 
 class Gone(Exception):  # noqa: N818 - the client left; nobody is there to be told
-    """The client is not there any more."""
+    """The client has gone."""
 
 
 class Left(Gone):
-    """The client left while work was done for it."""
+    """The client left while its request was being handled."""
 
 
 class Channel:
@@ -48,9 +48,9 @@ class Channel:
         self._head: tuple[int, Any] | None = None
 
     async def send(self, message: Any) -> None:
-        """Send a message of ASGI, and remember the status.
+        """Send an ASGI message and remember the status.
 
-        Raises Gone where the client has read nothing for the time that it may take.
+        Raises Gone if the client reads nothing for `patience_s` seconds.
         """
         if message["type"] == "http.response.start":
             self.begun, self.status = True, message["status"]
@@ -63,9 +63,9 @@ class Channel:
             raise Gone from error
 
     async def read(self, most: int, take: Callable[[int], None]) -> bytes:
-        """Return the body; raises Refused beyond `most` bytes, what `take` raises, and Gone.
+        """Return the body; raises RequestRefused beyond `most` bytes, errors of `take`, and Gone.
 
-        `take` is told the bytes of each piece.
+        `take` receives the size of each piece in bytes.
         """
         pieces: list[bytes] = []
         size = 0
@@ -83,9 +83,9 @@ class Channel:
                 return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def run_watched(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do the work as long as the client is there; raises Left, the work cancelled.
+        """Do the work while the client is there; if it leaves, cancel the work and raise Left.
 
-        The client of work that is soon over is not watched.
+        Work that ends soon is done without watching the client.
         """
         worker = asyncio.current_task()
         assert worker is not None  # noqa: S101 - this is a coroutine, and some task runs it
@@ -120,9 +120,9 @@ class Channel:
         await self.send({"type": "http.response.start", "status": status, "headers": list(headers)})
 
     def hold_head(self, status: int, headers: Any) -> None:
-        """Have the head of the answer go out with its first bytes, in the place of one that waits.
+        """Send this head with the first bytes of the answer, instead of one that still waits.
 
-        Once an answer has begun, its head is what it is.
+        Once an answer has begun, its head cannot change.
         """
         if not self.begun:
             self._head = status, headers
@@ -142,7 +142,7 @@ class Channel:
         await self.write(data, more=False)
 
     async def refuse(self, dialect: str, refused: RequestRefused) -> None:
-        """Send an answer of the proxy's own."""
+        """Send an answer that the proxy itself wrote."""
         data = refused.body or answers.error(dialect, refused.status, refused.code, refused.text)
         if not self.begun:
             self.code = refused.code

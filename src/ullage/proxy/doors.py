@@ -1,6 +1,6 @@
-"""What a worker asks the proxy for: its store, windows, lessons and meters, behind one pipe.
+"""Calls of a worker to the proxy: store, windows, lessons and meters, over one pipe.
 
-The proxy knows the truth; a worker keeps none of it. It knows no jobs.
+The proxy keeps all state; a worker keeps none. The module does not know jobs.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ if TYPE_CHECKING:
     from ullage.windows import Question
 
 ANSWER_S: Final = 60.0
-"""Seconds that a thread waits for the proxy: it is there, or this process ends with it."""
+"""Seconds that a thread waits for an answer of the proxy; if the proxy ends, so does this
+process."""
 
 MOST_LESSONS: Final = 64
-"""Models of which a worker keeps what it was told last."""
+"""Models whose last lessons a worker keeps."""
 
 JOB: ContextVar[int] = ContextVar("JOB", default=0)
-"""The number of the job that something is told for."""
+"""The number of the job that a message belongs to."""
 
 
 class Pipe:
@@ -59,19 +60,19 @@ class Pipe:
             self._sink.flush()
 
     def ask(self, door: str, method: str, *arguments: Any) -> Any:
-        """Return what the proxy answers, blocking; raises what it raised."""
+        """Return the proxy's answer, blocking; raises the error that the proxy raised."""
         return self._begin(door, method, arguments).result(ANSWER_S)
 
     async def aask(self, door: str, method: str, *arguments: Any) -> Any:
-        """Do as `ask`, without blocking the event loop."""
+        """Do the same as `ask` without blocking the event loop."""
         return await asyncio.wrap_future(self._begin(door, method, arguments))
 
     def tell(self, door: str, method: str, *arguments: Any) -> None:
-        """Tell the proxy something: it is done before whatever is asked for later."""
+        """Send a notice to the proxy, which handles it before any later question."""
         self.send(Tell(JOB.get(), door, method, arguments))
 
     def listen(self, take: Callable[[Any], None]) -> None:
-        """Read frames to the end of the pipe: answers are given to who asked, others are taken."""
+        """Read frames to the end of the pipe: give answers to their callers, the rest to `take`."""
         while (frame := read(self._source)) is not None:
             if not isinstance(frame, ProxyReply):
                 take(frame)
@@ -96,7 +97,7 @@ class FarCheckpoints:
         self._link = link
 
     def load(self, scope: str, prefixes: Sequence[str]) -> Checkpoint | None:
-        """Return what holds under the first of `prefixes` that has something, or None."""
+        """Return the valid checkpoint of the first of `prefixes` that has one, or None."""
         found: Checkpoint | None = self._link.ask("checkpoints", "aload", scope, prefixes)
         return found
 
@@ -106,7 +107,7 @@ class FarCheckpoints:
         return found
 
     def save(self, checkpoint: Checkpoint) -> Checkpoint:
-        """Store a checkpoint unless one of its generation is there; return what is stored."""
+        """Store a checkpoint unless its generation is stored already; return the stored one."""
         held: Checkpoint = self._link.ask("checkpoints", "asave", checkpoint)
         return held
 
@@ -124,7 +125,7 @@ class FarCheckpoints:
         await self._link.aask("checkpoints", "asave_measured", checkpoint)
 
     def undo(self, checkpoint: Checkpoint) -> bool:
-        """Take a checkpoint away: what was stored under its prefix before it holds again."""
+        """Remove a checkpoint, so that the one before it under its prefix is valid again."""
         return bool(self._link.ask("checkpoints", "aundo", checkpoint))
 
     async def aundo(self, checkpoint: Checkpoint) -> bool:
@@ -132,7 +133,7 @@ class FarCheckpoints:
         return bool(await self._link.aask("checkpoints", "aundo", checkpoint))
 
     def all(self) -> list[Checkpoint]:
-        """Return the checkpoint that holds of each policy and prefix, used longest ago first."""
+        """Return the valid checkpoint of each policy and prefix, least recently used first."""
         found: list[Checkpoint] = self._link.ask("checkpoints", "aall")
         return found
 
@@ -143,13 +144,13 @@ class FarCheckpoints:
 
 
 class FarConversations:
-    """What the proxy remembers from call to call."""
+    """The proxy's states of conversations, kept from call to call."""
 
     def __init__(self, link: Pipe) -> None:
         self._link = link
 
     def load(self, scope: str, prefixes: Sequence[str]) -> Conversation | None:
-        """Return what is kept under the first of `prefixes` that has something, or None."""
+        """Return the state under the first of `prefixes` that has one, or None."""
         found: Conversation | None = self._link.ask("conversations", "aload", scope, prefixes)
         return found
 
@@ -160,7 +161,7 @@ class FarConversations:
         return found
 
     def save(self, conversation: Conversation) -> None:
-        """Keep the state of a conversation in place of what was kept under its prefix."""
+        """Keep the state of a conversation, replacing the one under its prefix."""
         self._link.ask("conversations", "asave", conversation)
 
     async def asave(self, conversation: Conversation) -> None:
@@ -169,13 +170,13 @@ class FarConversations:
 
 
 class FarOriginals:
-    """The texts that placeholders stand for."""
+    """The original texts of placeholders."""
 
     def __init__(self, link: Pipe) -> None:
         self._link = link
 
     def keep(self, items: Mapping[str, str]) -> None:
-        """Keep texts by their references. A reference that is known keeps its text."""
+        """Keep texts by their references. A known reference keeps its text."""
         self._link.ask("originals", "akeep", dict(items))
 
     async def akeep(self, items: Mapping[str, str]) -> None:
@@ -183,7 +184,7 @@ class FarOriginals:
         await self._link.aask("originals", "akeep", dict(items))
 
     def read(self, reference: str) -> str | None:
-        """Return the text of a reference, or None where there is none (any more)."""
+        """Return the text of a reference, or None if it is missing or expired."""
         found: str | None = self._link.ask("originals", "aread", reference)
         return found
 
@@ -194,7 +195,7 @@ class FarOriginals:
 
 
 class SearchedFarOriginals(FarOriginals):
-    """Those of a store that can be searched."""
+    """The original texts of a store that supports search."""
 
     def search(self, query: str, hits: int = HITS, area: SearchArea = EVERYWHERE) -> list[Hit]:
         """Return the passages that fit a query best."""
@@ -203,7 +204,7 @@ class SearchedFarOriginals(FarOriginals):
 
 
 class FarStore:
-    """The proxy's store, as the guards of a worker have it: awaited, and stood in for there."""
+    """The proxy's store, as the guards of a worker use it: each call is made by the proxy."""
 
     url = "proxy:"
     is_sheltered = True
@@ -215,16 +216,16 @@ class FarStore:
         self.originals = SearchedFarOriginals(link) if searches else FarOriginals(link)
 
     def purge(self, now: float) -> int:
-        """Forget nothing: that is the proxy's to do."""
+        """Forget nothing: the proxy purges."""
         del now
         return 0
 
     def close(self) -> None:
-        """Close nothing: the store is the proxy's."""
+        """Close nothing: the proxy owns the store."""
 
 
 class FarWindows(Resolver):
-    """The proxy's windows: what was heard and learned is asked for there."""
+    """The proxy's windows: reports and lessons are looked up in the proxy."""
 
     link: Pipe
 
@@ -234,7 +235,7 @@ class FarWindows(Resolver):
         return found
 
     def server(self, question: Question) -> str | None:
-        """Return who serves, as its last answer showed, or None where nobody was recognised."""
+        """Return the server's kind, as its last answer showed, or None if it was not recognised."""
         found: str | None = self.link.ask("windows", "server", question)
         return found
 
@@ -243,26 +244,26 @@ class FarWindows(Resolver):
         return bool(self.link.ask("windows", "wants_turns", question))
 
     def counts_at(self, question: Question) -> tuple[str, str] | None:
-        """Return which server counts requests, and its root URL; None where none is known to."""
+        """Return the server that counts requests and its root URL, or None if none is known."""
         found: tuple[str, str] | None = self.link.ask("windows", "counts_at", question)
         return found
 
     def record(self, question: Question, claim: Claim) -> None:
-        """Enter what an event said of a window."""
+        """Enter a claim of an event about a window."""
         self.link.tell("windows", "record", question, claim)
 
     def take_in(self, question: Question, claims: Sequence[Claim]) -> None:
-        """Take in events that a conversation remembers, each as of its own time."""
+        """Take in events that a conversation remembers, each with its own time."""
         if claims:
             self.link.tell("windows", "take_in", question, tuple(claims))
 
     def start_trial(self, question: Question) -> bool:
-        """Tell whether a request over a learned bound may be tried, and remember that one is."""
+        """Tell whether a request over a learned bound may be tried, and remember the trial."""
         return bool(self.link.ask("windows", "start_trial", question))
 
 
 class FarLessons(Lessons):
-    """The proxy's lessons. What one job has asked for is not asked for again until it teaches."""
+    """The proxy's lessons, asked for once a job and kept until a new lesson comes."""
 
     link: Pipe
 
@@ -271,7 +272,7 @@ class FarLessons(Lessons):
         self._found: dict[str, tuple[int, Learned]] = {}
 
     def find(self, key: str) -> Learned:
-        """Return what is known of a model: the object found before, where nothing has changed."""
+        """Return the lessons about a model: the same object as before if nothing has changed."""
         job, (told_for, before) = JOB.get(), self._found.get(key, (0, None))
         if before is not None and told_for == job != 0:
             return before
@@ -284,7 +285,7 @@ class FarLessons(Lessons):
         return found
 
     def learn(self, key: str, reading: ReportedSize, worked_out: Taught | None = None) -> None:
-        """Calibrate by one report: the proxy works out what it teaches there."""
+        """Send the proxy one report to calibrate by; the proxy works out the lesson."""
         del worked_out
         self.link.tell("lessons", "learn", key, reading)
         self._doubt(key)
@@ -295,25 +296,25 @@ class FarLessons(Lessons):
         self._doubt(key)
 
     def take_in(self, key: str, learned: Learned) -> bool:
-        """Take in what a conversation remembers of a model; tell whether that still holds."""
+        """Take in the lessons that a conversation remembers; tell whether they are still valid."""
         still = bool(self.link.ask("lessons", "take_in", key, learned))
         self._doubt(key)
         return still
 
     def _doubt(self, key: str) -> None:
-        """Have a model asked for again: what is known of it may have changed."""
+        """Mark a model to be asked for again: its lessons may have changed."""
         _, before = self._found.get(key, (0, None))
         if before is not None:
             self._found[key] = 0, before
 
 
 class FarHistories(Histories):
-    """The sizes of histories that servers keep; the proxy itself learns them from answers."""
+    """The sizes of histories that servers keep; the proxy learns them from answers."""
 
     link: Pipe
 
     async def fetch(self, scope: str, key: Key | None) -> Held | None:
-        """Return what a history holds, None where nobody has told."""
+        """Return the size of a history, or None if it is unknown."""
         found: Held | None = await self.link.aask("histories", "fetch", scope, key)
         return found
 
@@ -325,18 +326,18 @@ class FarListener:
         self._link = link
 
     def record_event(self, event: Event, model: str | None) -> None:
-        """Take note of one event of a guard of `model`."""
+        """Record one event of a guard of `model`."""
         self._link.tell("events", "record_event", event, model)
 
 
 class FarMeters:
-    """What is counted of the tools that the proxy answers."""
+    """Counters of the tools that the proxy answers."""
 
     def __init__(self, link: Pipe) -> None:
         self._link = link
 
     def tool_answer(self, tool: str, outcome: str) -> None:
-        """Count a call of a tool that was added, by what came of it."""
+        """Count a call of an added tool by its outcome."""
         self._link.tell("meters", "tool_answer", tool, outcome)
 
     def fault(self) -> None:

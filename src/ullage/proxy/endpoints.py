@@ -1,6 +1,6 @@
-"""The endpoints of `/ullage/v1`: their paths, what each takes and answers.
+"""The endpoints of `/ullage/v1`: their paths, requests and answers.
 
-It answers nothing itself.
+The module answers no request.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ DOCUMENT: Final = "/ullage/v1/openapi.json"
 
 @dataclass(frozen=True, slots=True)
 class ApiEndpoint:
-    """One endpoint: the types of its request and answer, and what it is for.
+    """One endpoint: the types of its request and answer, and its purpose.
 
-    `by_query` says that it may also be asked by GET, the fields in the query.
+    `by_query` says that GET works too, with the fields in the query.
     """
 
     name: str
@@ -35,7 +35,7 @@ class ApiEndpoint:
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The methods that it takes."""
+        """The methods that it accepts."""
         return ("GET", "POST") if self.by_query else ("POST",)
 
 
@@ -75,5 +75,5 @@ BY_PATH: Final[Mapping[str, ApiEndpoint]] = {endpoint.path: endpoint for endpoin
 
 
 def is_api(path: str) -> bool:
-    """Tell whether a path is one of these, or below them."""
+    """Tell whether a path lies below `/ullage/v1/`."""
     return path.startswith(ROOT)

@@ -1,7 +1,7 @@
-"""What becomes of one request: read, guarded, sent, tried once more where that helps, relayed.
+"""The way of one request: read, guard, send, try again if that helps, relay.
 
-When either side goes, so does the other. A client is told the truth: the upstream's own bytes, or
-that there are no more of them.
+If either side goes, the other one is closed too. The client gets the upstream's own bytes, or
+learns that there are no more of them.
 """
 
 from __future__ import annotations
@@ -61,19 +61,19 @@ if TYPE_CHECKING:
 log = logging.getLogger("ullage.proxy")
 
 HELD: Final = 16
-"""Frames that are waited for before an answer is taken for begun; dialects open with three."""
+"""Frames to read before an answer counts as begun; dialects open with three."""
 
 HELD_BYTES: Final = 64 * 1024
-"""Bytes that are waited for at most, whatever they are."""
+"""Bytes to read at most before an answer counts as begun."""
 
 LARGE: Final = 262_144
 """Bytes beyond which a body is read and planned in a worker."""
 
 NEARLY_LARGE: Final = LARGE // 2
-"""Bytes beyond which a worker begins: conversations grow, the next one may be large."""
+"""Bytes beyond which a worker is started: conversations grow, so the next one may be large."""
 
 WHOLE: Final = 8 * 1024 * 1024
-"""Bytes of an answer that is no stream which are kept to be read."""
+"""Bytes of a non-streamed answer that are kept to be read."""
 
 ENDED: Final = "the proxy was ended before the answer was"
 
@@ -114,7 +114,7 @@ class Exchange:
             await self._channel.refuse(form.dialect, refused)
 
     async def check(self, model: str | None = None) -> None:
-        """Check a body, and forward it as it came; `model` is what the path says of it."""
+        """Check a body, and forward it as it came; `model` is the one named in the path."""
         try:
             raw = await self._channel.read(self._serve.max_body, self._admitted.take)
             await self._run_watched(self._check_body(raw, model))
@@ -122,7 +122,7 @@ class Exchange:
             return
 
     async def forward(self) -> None:
-        """Forward a request without a look at what it carries."""
+        """Forward a request without reading its body."""
         try:
             raw = await self._channel.read(self._serve.max_body, self._admitted.take)
             await self._run_watched(self._forward_plain(raw))
@@ -139,7 +139,7 @@ class Exchange:
         return await THREADS.run(bodies.read, raw, name, bounds)
 
     async def _run_watched(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do the work as long as the client is there; raises Left, the work cancelled."""
+        """Do the work while the client is there; if it leaves, cancel the work and raise Left."""
         try:
             await self._channel.run_watched(work)
         except Left:
@@ -160,7 +160,7 @@ class Exchange:
             return discreet(await self._app.sender.send(what), upstream.api_key)
         except (Unreached, UpstreamBroken) as error:
             silent = error.waited if isinstance(error, Unreached) else isinstance(error, Stalled)
-            if not silent:  # it may come back with another window
+            if not silent:  # the upstream may come back with another window
                 self._app.runtime.windows.doubt(upstream.root)
             if isinstance(error, Unreached):
                 raise RequestRefused(502, error.code, str(error)) from error
@@ -169,7 +169,7 @@ class Exchange:
     # --- conversations --------------------------------------------------------------------------
 
     async def _read_call(self, form: GuardedPath, raw: bytes) -> ProxyCall:
-        """Read a request of a conversation: a large one in a worker, which goes on to hold it."""
+        """Read a request of a conversation; a worker reads a large one and keeps holding it."""
         head, workers = self._head, self._app.workers
         if workers is not None and len(raw) > LARGE:
             with _reading():
@@ -201,7 +201,7 @@ class Exchange:
                 span.note(status=status)
 
     async def _plan_call(self, call: ProxyCall) -> Plan:
-        """Return what to send for a call; raises Refused for what its server would cut unsaid."""
+        """Return the plan for a call; raises RequestRefused if its server would cut it silently."""
         guarding, meters = self._app.guarding, self._app.meters
         began = time.perf_counter()
         try:
@@ -252,7 +252,7 @@ class Exchange:
             if opened is None:
                 meters.request(call.model, "error")
             raise
-        finally:  # a client that leaves early was served all the same
+        finally:  # also for a client that left early: its request was served
             self._note_state(call, plan, status)
             if opened is not None:
                 await opened.response.aclose()
@@ -289,12 +289,12 @@ class Exchange:
         self._reported = seen  # the client's next request goes on from its own last one
 
     async def _break_off(self, call: ProxyCall, text: str) -> None:
-        """Tell the client of a stream that there is no more of it, and why."""
+        """End the client's stream early and tell why."""
         self._app.meters.stream_aborted("upstream")
         await self._channel.write(call.form.spoken.errors.break_off(text, b""), more=False)
 
     def _note_state(self, call: ProxyCall, plan: Plan, status: int) -> None:
-        """Write down how the conversation stands after a request."""
+        """Record the state of the conversation after a request."""
         guarding, meters = self._app.guarding, self._app.meters
         with self._beside:
             tiers = guarding.note(call, plan, status)
@@ -303,10 +303,10 @@ class Exchange:
             self._app.show(call, plan, RequestEnd(self._began, status, self._report))
             describe(call, plan.about, self._line)
             if self._reported is not None and self._reported.state == "known":
-                self._line.used = self._reported.input_tokens  # the server's own word
+                self._line.used = self._reported.input_tokens  # the server's own number
 
     def _count_plan(self, call: ProxyCall, plan: Plan, took: float) -> None:
-        """Count what the guard found out about a request."""
+        """Count the guard's findings about a request."""
         found, meters = plan.standing, self._app.meters
         if found is None:
             return
@@ -315,8 +315,8 @@ class Exchange:
             meters.observe_compaction(took)
 
     async def _answer_call(self, call: ProxyCall, plan: Plan) -> tuple[Plan, OpenAnswer]:
-        """Send, once more where that may help; return what was sent and what came."""
-        later = call.round is not None  # it is no repetition of the client's request
+        """Send, a second time if that may help; return the last plan and its answer."""
+        later = call.round is not None  # not a repetition of the client's request
         opened, left = await self._try_plan(call, plan, changed=later), 1
         size = False
         while (found := find_trouble(opened)) is not None:
@@ -354,7 +354,7 @@ class Exchange:
             return None
 
     def _give_up(self, plan: Plan, opened: OpenAnswer | UpstreamBroken) -> OpenAnswer:
-        """Return what came, which is no answer, to be handed on; learn from it."""
+        """Learn from a failed answer and return it; raises RequestRefused if the upstream broke."""
         if isinstance(opened, UpstreamBroken):
             raise make_refused(opened) from opened
         if opened.whole:
@@ -366,7 +366,7 @@ class Exchange:
     async def _try_plan(
         self, call: ProxyCall, plan: Plan, *, changed: bool
     ) -> OpenAnswer | UpstreamBroken:
-        """Send a plan; return the answer once it is known whether it is one."""
+        """Send a plan; return the answer once it is clear whether it succeeded."""
         try:
             response = await self._send(call.upstream, plan.body, changed=changed)
             try:
@@ -415,7 +415,7 @@ class Exchange:
         return made
 
     def _find_rounds(self, call: ProxyCall, plan: Plan) -> Rounds | None:
-        """Return what the client sees of the rounds of its request, None without added tools."""
+        """Return the client's view of the rounds of its request, or None without added tools."""
         added, last = call.form.spoken.added_tools, call.round is not None and call.round.last
         if self._rounds is None and plan.offer is not None and added is not None:
             self._rounds = added.make_rounds(plan.offer.names)
@@ -424,7 +424,7 @@ class Exchange:
         return self._rounds
 
     async def _relay_answer(self, call: ProxyCall, plan: Plan, opened: OpenAnswer) -> Reply | None:
-        """Hand the answer on, and learn from it; return one that asks for an added tool."""
+        """Pass the answer on and learn from it; return it if it calls an added tool."""
         response, channel = opened.response, self._channel
         status, sized = response.status, opened.relay is None
         if channel.begun and (opened.relay is None or status >= 400):
@@ -450,7 +450,7 @@ class Exchange:
         return relay.reply() if isinstance(relay, RoundRelay) and turned else None
 
     async def _relay_whole(self, call: ProxyCall, plan: Plan, opened: OpenAnswer) -> Reply | None:
-        """Do so with an answer that is no stream."""
+        """Do the same with an answer that is not a stream."""
         status, data, rounds = opened.response.status, opened.data, opened.rounds
         answer = parse_object(data) if status < 400 else None
         if answer is not None and rounds is not None:
@@ -472,7 +472,7 @@ class Exchange:
         self._reported = await self._app.guarding.learn(plan, report)
 
     async def _relay_stream(self, call: ProxyCall, opened: OpenAnswer) -> bytes:
-        """Hand a stream on; return what is to be sent last, the truth where it broke off."""
+        """Pass a stream on; return the last bytes to send: an error if the stream broke off."""
         watch = opened.relay
         try:
             async for chunk in self._bound_answer(opened):
@@ -483,7 +483,7 @@ class Exchange:
             log.warning("%s: %s", call.upstream.name, error)
             self._app.meters.stream_aborted("upstream")
             if watch is None:
-                raise Gone from error  # the body is shorter than it was to be: the cut tells it
+                raise Gone from error  # the body is shorter than announced: the cut shows it
             return watch.cut(str(error))
         except asyncio.CancelledError:
             if watch is not None and not self._channel.gone:
@@ -499,7 +499,7 @@ class Exchange:
         return last
 
     async def _bound_answer(self, opened: OpenAnswer) -> AsyncIterator[bytes]:
-        """Yield an answer's chunks; raises UpstreamBroken for one that does not come to an end."""
+        """Yield an answer's chunks; raises UpstreamBroken if it is too large or takes too long."""
         most, size = self._serve.answer_bytes, len(opened.data)
         until = time.monotonic() + self._serve.answer_s
         async for chunk in opened.stream:
@@ -548,7 +548,7 @@ class Exchange:
 
 @contextmanager
 def _reading() -> Iterator[None]:
-    """Tell a client whose body could not be read in the time that there is."""
+    """Refuse with 503 if a body could not be read in time."""
     try:
         yield
     except (TimeoutError, WorkerLost) as error:
@@ -557,7 +557,7 @@ def _reading() -> Iterator[None]:
 
 
 async def _read_whole(made: OpenAnswer) -> OpenAnswer:
-    """Read an answer that is no stream; one that is too long to keep is only relayed."""
+    """Read a non-streamed answer; one that is too long to keep is only relayed."""
     pieces: list[bytes] = []
     size = 0
     async for chunk in made.stream:
@@ -577,12 +577,12 @@ async def _read_whole(made: OpenAnswer) -> OpenAnswer:
 
 
 def _is_usage_unasked(plan: Plan, again: Plan) -> bool:
-    """Tell whether only the proxy's own wish for a report of usage was taken back."""
+    """Tell whether the new plan only drops the proxy's own request for a usage report."""
     return plan.spliced and not again.spliced and again.view is plan.view
 
 
 def _is_withdrawn(plan: Plan, again: Plan) -> bool:
-    """Tell whether only tools that the proxy had added were taken back."""
+    """Tell whether the new plan only drops tools that the proxy had added."""
     return plan.offer is not None and again.offer is None
 
 

@@ -1,6 +1,7 @@
-"""A request that a worker holds: what is done with it there, as the proxy has it here.
+"""A request that a worker holds, as the proxy sees it.
 
-Its text stays in the worker; here are its bytes, its small fields, and numbers. It knows no guard.
+The text stays in the worker; the proxy has its bytes, its small fields, and numbers. The module
+does not know guards.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _TICKETS: Final = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class FarRequest:
-    """One request in a worker. `client` is whose turns it takes."""
+    """One request in a worker. `client` is the client whose turns it uses."""
 
     worker: Worker
     ticket: int
@@ -54,7 +55,7 @@ class FarRequest:
         self.worker.note("drop", self.ticket)
 
     def join(self, call: ProxyCall, found: FarAnswer) -> tuple[ProxyCall, Plan]:
-        """Return a call and its plan with what stayed here: the way of the call, its bytes."""
+        """Return a call and its plan, with the parts that stayed in the proxy: path and bytes."""
         body = make_body(found.body, self.raw)
         sent = self.raw if found.sent is None else found.sent
         far = FarPlan(self, found.number)
@@ -62,29 +63,29 @@ class FarRequest:
         return joined, replace(found.plan, body=sent, far=far)
 
     async def take_turn(self, patience_s: float, name: str, *arguments: Any) -> Any:
-        """Return what a job comes to that takes time."""
+        """Return the result of a job that takes time."""
         run = self.worker.take_turn
         return await run(self.client, patience_s, name, self.ticket, *arguments)
 
 
 @dataclass(frozen=True, slots=True)
 class FarPlan:
-    """One plan for a request in a worker, by its number. What a lost worker knew is lost."""
+    """One plan for a request in a worker, by its number. If the worker is lost, so is the plan."""
 
     request: FarRequest
     number: int
 
     async def again(self, call: ProxyCall, found: Trouble, patience_s: float) -> Plan | None:
-        """Return what to send after a failure, None where that is no help."""
+        """Return the plan after a failure, or None if nothing helps."""
         made = await self.request.take_turn(patience_s, "again", self.number, found)
         return None if made is None else self.request.join(call, made)[1]
 
     async def take_back(self) -> None:
-        """Take back what a recovery stored for a plan that failed all the same."""
+        """Undo the compaction that a recovery stored, since its plan failed all the same."""
         await self.request.worker.run("take_back", self.request.ticket, self.number)
 
     async def learn(self, report: Any) -> Assessment | None:
-        """Learn from an answer, and return how full the window was by it."""
+        """Learn from an answer, and return how full it shows the window to be."""
         with contextlib.suppress(WorkerLost):
             worker, ticket = self.request.worker, self.request.ticket
             found: Assessment | None = await worker.run("learn", ticket, self.number, report)
@@ -92,13 +93,13 @@ class FarPlan:
         return None
 
     def learn_refusal(self, status: int, body: Any) -> None:
-        """Learn from a refusal that is handed on."""
+        """Learn from a refusal that is passed on."""
         self.request.worker.note("learn_refusal", self.request.ticket, self.number, status, body)
 
     async def plan_next(
         self, call: ProxyCall, names: frozenset[str], reply: Reply, used: int | None
     ) -> tuple[ProxyCall, Plan, int]:
-        """Return what to send after a round that asked for added tools, and how many answered."""
+        """Return what to send after a round with calls of added tools, and the number answered."""
         request = self.request
         found, answered = await request.take_turn(
             READ_S, "plan_next", self.number, names, reply, used
@@ -107,9 +108,9 @@ class FarPlan:
 
 
 async def read_far(workers: Workers, head: RequestHead, form: GuardedPath, raw: bytes) -> ProxyCall:
-    """Have a worker read a request of a conversation. Raises RequestRefused, TimeoutError.
+    """Make a worker read a request of a conversation. Raises RequestRefused, TimeoutError.
 
-    A worker that is lost meanwhile costs one more try with another; then WorkerLost is raised.
+    If the worker is lost meanwhile, another one tries once; then WorkerLost is raised.
     """
     for left in (1, 0):
         worker, ticket = await workers.find(head.party, raw), next(_TICKETS)
@@ -129,12 +130,12 @@ async def read_far(workers: Workers, head: RequestHead, form: GuardedPath, raw: 
 
 
 async def check_far(workers: Workers, client: str, raw: bytes) -> Body:
-    """Have a worker check a body that is forwarded as it came. Raises as `read_far` does."""
+    """Make a worker check a body that is forwarded as it came. Raises as `read_far` does."""
     worker = await workers.find(client, raw)
     return make_body(await worker.take_turn(client, READ_S, "check", raw), raw)
 
 
 def make_body(told: FarBody, raw: bytes) -> Body:
-    """Return a body by what a worker tells of it: of its messages, how many there are."""
+    """Return a body from a worker's report: the history has the right length, but no messages."""
     history: list[Any] = [None] * told.messages
     return Body(raw, dict(told.fields), history, opaque=told.opaque, grown=told.grown)

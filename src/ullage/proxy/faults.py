@@ -1,6 +1,6 @@
-"""Faults in what is done beside a request: nobody's answer hangs on them.
+"""Faults in side work of a request, on which no answer depends.
 
-They are counted and logged; where requests go out without the guard, they end there.
+They are counted and logged. If requests may go out without the guard, the faults are not raised.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ log = logging.getLogger("ullage.proxy")
 
 
 class FaultsBeside:
-    """A `with` for such work: `count` hears of each fault, `ends` says that it goes no further."""
+    """A context manager for such work: it calls `count` for each fault; `ends` stops the fault."""
 
     __slots__ = ("_count", "_ends")
 
@@ -32,7 +32,7 @@ class FaultsBeside:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool:
-        """End it; tell whether its fault goes no further."""
+        """End the work; tell whether its fault is stopped here."""
         if not isinstance(error, Exception):
             return False
         self._count()

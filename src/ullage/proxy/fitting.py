@@ -1,7 +1,7 @@
-"""Answers the endpoints of `/ullage/v1`: requests that their clients send to a model themselves.
+"""Answers the endpoints of `/ullage/v1`: their clients send requests to a model themselves.
 
-They go through the same guards, windows and stores as requests that are passed on, and find the
-same conversations. It knows no HTTP; in a worker it is the same.
+The requests use the same guards, windows and stores as forwarded ones, and find the same
+conversations. The module knows no HTTP; it works the same way in a worker.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ if TYPE_CHECKING:
     from ullage.storage.protocol import SearchesOriginals
 
 MOST_SESSIONS: Final = 1_000
-"""Sessions of which it is remembered what they may read back; the one used longest ago goes."""
+"""Sessions whose readable references are remembered; the least recently used one is dropped."""
 
 SessionKey = tuple[str, str]
 
 TOPIC: Final = "reach"
-"""What replicas call the references of sessions among their shared records."""
+"""The topic under which replicas share the references of sessions."""
 
 MALFORMED: Final = "malformed_history"
 UNKNOWN_SESSION: Final = "no_such_session"
@@ -71,10 +71,10 @@ NO_TEXT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ApiReply:
-    """What an endpoint answers: a body of JSON, and what is to be noted beside it.
+    """The answer of an endpoint: a JSON body, and data to record.
 
-    `call` and `plan` say how the conversation stands, without its text; `names` is what its
-    session may read back.
+    `call` and `plan` describe the state of the conversation, without its text. `names` are the
+    references that its session may read back.
     """
 
     body: bytes
@@ -84,9 +84,9 @@ class ApiReply:
 
 
 class ReadableNames:
-    """What each session may read back, as of its last request. For one event loop.
+    """The references that each session may read back since its last request. One event loop.
 
-    In memory, and for other replicas with `sharing`.
+    They are kept in memory, and shared with other replicas through `sharing`.
     """
 
     def __init__(self, sharing: Sharing | None = None) -> None:
@@ -101,9 +101,9 @@ class ReadableNames:
         self._put(key, names)
 
     async def fetch(self, call: ProxyCall) -> frozenset[str] | None:
-        """Return the references of a session, None for one that no replica knows.
+        """Return the references of a session, or None if no replica knows it.
 
-        Of one that another replica served meanwhile, the store has the newer ones.
+        If another replica served the session meanwhile, the store has the newer ones.
         """
         key = _find_key(call)
         told = None if self._sharing is None else await self._sharing.find(TOPIC, *key)
@@ -120,7 +120,7 @@ class ReadableNames:
 
 
 def _find_key(call: ProxyCall) -> SessionKey:
-    """Return whose session it is, and its name, without secrets: it stands in the store."""
+    """Return the owner and name of a session without secrets, since the store keeps them."""
     by = f"{BY}{call.party}" if call.party else ""
     named = hashlib.blake2b((call.apart or "").encode("utf-8", "surrogatepass"), digest_size=16)
     return f"{call.upstream.root}|{mark_credential(call.credential)}{by}", named.hexdigest()
@@ -142,7 +142,7 @@ class Fitting:
         self._known = known or ReadableNames()
 
     async def answer(self, head: RequestHead, path: str, raw: bytes) -> ApiReply:
-        """Return the answer to a request. Raises RequestRefused for one that cannot be answered."""
+        """Return the answer to a request. Raises RequestRefused if it cannot be answered."""
         endpoint = BY_PATH[path]
         serve = self._serve
         bounds = bodies.Bounds(serve.max_messages, serve.max_n, serve.max_depth)
@@ -267,7 +267,7 @@ class Fitting:
     # --- steps ----------------------------------------------------------------------------------
 
     def _make_call(self, head: RequestHead, asked: Any, body: Body) -> ProxyCall:
-        """Return a request as a call of the dialect that it is in."""
+        """Return a request as a call in its own dialect."""
         history = body.history
         system = getattr(asked, "system", None)
         tools = getattr(asked, "tools", None)
@@ -294,13 +294,13 @@ class Fitting:
         return call
 
     async def _run(self, body: Body, work: Any, *arguments: Any) -> Any:
-        """Do what takes time with a large request in a thread."""
+        """Run slow work on a large request in a thread."""
         if len(body.raw) <= SMALL:
             return work(*arguments)
         return await THREADS.run(work, *arguments)
 
     async def _learn(self, call: ProxyCall, told: forms.ReportedUsage, pins: Sequence[int]) -> None:
-        """Learn what was reported of the beginning of a history, as it was fitted then."""
+        """Learn from a usage report on the first messages of a history, as fitted then."""
         size = told.messages
         if not 0 < size <= len(call.body.history):
             raise ConfigurationError(
@@ -315,7 +315,7 @@ class Fitting:
     async def _recover(
         self, call: ProxyCall, plan: Plan, told: forms.ReportedFailure
     ) -> tuple[str, Plan | None]:
-        """Return the kind of a failure, and what to send after it; learn from it."""
+        """Return the kind of a failure and what to send after it; learn from the failure."""
         text = told.body if isinstance(told.body, str) else encode_json(told.body).decode()
         found = trouble(told.status or 0, told.body, text, {})
         again = await self._guarding.again(call, plan, found)
@@ -357,7 +357,7 @@ class Fitting:
         return self._runtime.measure(question, self._runtime.read(body), body)
 
     async def _note_names(self, call: ProxyCall, plan: Plan) -> frozenset[str] | None:
-        """Return what a session may read back, None where the request names none."""
+        """Return the references that a session may read back, or None without a session."""
         if not call.session:
             return None
         return await self._store.desk.writes.run(self._find_names, call, plan)
@@ -415,7 +415,7 @@ class Fitting:
 
 
 def parse_request(takes: type[Any], body: Body) -> Any:
-    """Return a request of a type. Raises RequestRefused for what is no JSON, or not of the type."""
+    """Return a request of a type. Raises RequestRefused for invalid JSON or another type."""
     if body.opaque:
         text = "the body is no JSON object in UTF-8"
         raise RequestRefused(400, "not_json", text)
@@ -442,7 +442,7 @@ def _find_session(head: RequestHead, named: str | None) -> str | None:
 
 
 def _find_limit(call: ProxyCall, view: View) -> int | None:
-    """Return the tokens to ask for: those that were asked for, where nothing is to be changed."""
+    """Return the `max_tokens` to send; if the rule only observes, the client's own."""
     if not call.rule.observe:
         return view.prepared.max_tokens
     asked = find_limit(call)
@@ -459,7 +459,7 @@ def _write_step(step: Any) -> forms.EditStep:
 
 
 def write_gauge(found: Assessment) -> forms.GaugeAnswer:
-    """Return how full a window is, as it is told."""
+    """Return how full a window is, in the shape of an answer."""
     return forms.GaugeAnswer(
         tier=found.tier,
         ratio=None if found.ratio is None else round(found.ratio, 4),
@@ -471,7 +471,7 @@ def write_gauge(found: Assessment) -> forms.GaugeAnswer:
 
 
 def write_window(window: Window) -> forms.WindowAnswer:
-    """Return a window, as it is told."""
+    """Return a window in the shape of an answer."""
     return forms.WindowAnswer(
         known=window.known,
         input_tokens=window.input_tokens,
@@ -499,7 +499,7 @@ def _write_compaction(view: View) -> forms.MadeCompaction | None:
 
 
 def _strip_call(call: ProxyCall) -> ProxyCall:
-    """Return a call without its text: how many messages it has stays."""
+    """Return a call without its text, but with the number of its messages."""
     history: list[Any] = [None] * len(call.body.history)
     return replace(call, body=Body(b"{}", history=history), pinned=frozenset())
 

@@ -1,7 +1,7 @@
-"""What the endpoints of `/ullage/v1` take and answer: types that parse, and write the document.
+"""Requests and answers of `/ullage/v1`: types that parse them and write the API document.
 
-A field that no type names is refused. The messages are those of a dialect, which has no schema
-here. It knows no guard.
+A field that no type names is refused. The messages have the shape of a dialect, which has no schema
+here. The module does not know guards.
 """
 
 from __future__ import annotations
@@ -84,16 +84,16 @@ class Conversed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ReportedUsage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the provider reported when the first `messages` of the history were sent, fitted."""
+    """The usage that the provider reported for the first `messages` of the history, as fitted."""
 
     messages: Position
     report: Report
 
 
 class FitRequest(Conversed, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Make a conversation fit. With `target` it is compacted to so many tokens in any case.
+    """Make a conversation fit. With `target`, it is always compacted to so many tokens.
 
-    `reported` is learned first: it spares a client that knows it the call of `observe`.
+    `reported` is learned first: a client that sends it need not call `observe`.
     """
 
     target: Tokens | None = None
@@ -108,7 +108,7 @@ class ReportedFailure(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class ObserveRequest(Conversed, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Tell what came of a conversation that was fitted: the same fields, and one of two more."""
+    """Report the outcome of a fitted conversation: the same fields, plus `report` or `error`."""
 
     report: Report | UnsetType = UNSET
     error: ReportedFailure | UnsetType = UNSET
@@ -132,7 +132,7 @@ class WindowRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class LeftOutRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Whose left-out texts are meant: a session that was fitted, or a history."""
+    """The conversation whose left-out texts are meant: a fitted session, or a history."""
 
     model: Model
     messages: Messages | None = None
@@ -156,7 +156,7 @@ class RecallRequest(LeftOutRequest, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class SearchRequest(LeftOutRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Find words in what was left out."""
+    """Find words in left-out text."""
 
     query: Annotated[str, Meta(min_length=1, max_length=LONGEST_TEXT)]
     hits: Annotated[int, Meta(ge=1, le=MOST_HITS)] = 6
@@ -168,7 +168,7 @@ class SearchRequest(LeftOutRequest, frozen=True, kw_only=True, forbid_unknown_fi
 class EditStep(Struct, frozen=True, kw_only=True, rename={"stands_for": "for"}):
     """One message to send: your own one at `keep`, or `new`.
 
-    A new one is yours at `edit` with a text in it replaced, or stands for those at `for`.
+    A new one is your message at `edit` with some text replaced, or replaces those at `for`.
     """
 
     keep: int | UnsetType = UNSET
@@ -178,9 +178,9 @@ class EditStep(Struct, frozen=True, kw_only=True, rename={"stands_for": "for"}):
 
 
 class FittedSizes(Struct, frozen=True, kw_only=True):
-    """Tokens: of what was given, of what is to be sent, and the band around that.
+    """Tokens: of the given history, of the one to send, and the band around that.
 
-    `outside` is the part of system text and tools; `basis` says what the numbers rest on.
+    `outside` is the part of system text and tools; `basis` is the source of the numbers.
     """
 
     before: int
@@ -192,7 +192,7 @@ class FittedSizes(Struct, frozen=True, kw_only=True):
 
 
 class GaugeAnswer(Struct, frozen=True, kw_only=True):
-    """How full the window is with what is to be sent."""
+    """How full the window is with the messages to send."""
 
     tier: Literal["none", "advisory", "warning", "critical", "overflow", "unavailable"]
     ratio: float | None
@@ -203,7 +203,7 @@ class GaugeAnswer(Struct, frozen=True, kw_only=True):
 
 
 class WindowAnswer(Struct, frozen=True, kw_only=True):
-    """What one request to a model may hold in tokens, and who says so."""
+    """Tokens that one request to a model may hold, and the source of the numbers."""
 
     known: bool
     input_tokens: int | None
@@ -214,7 +214,7 @@ class WindowAnswer(Struct, frozen=True, kw_only=True):
 
 
 class MadeCompaction(Struct, frozen=True, kw_only=True):
-    """What was left out: by a compaction made now (`new`), or by one that was made before."""
+    """A compaction: made by this request (`new`), or by an earlier one."""
 
     strategy: str
     before: int
@@ -224,7 +224,7 @@ class MadeCompaction(Struct, frozen=True, kw_only=True):
 
 
 class MadeRepair(Struct, frozen=True, kw_only=True):
-    """A fault of the history as it came, and what was done about it."""
+    """A fault of the history as it came, and its repair."""
 
     fault: str
     message: int
@@ -232,7 +232,7 @@ class MadeRepair(Struct, frozen=True, kw_only=True):
 
 
 class CrampedWindow(Struct, frozen=True, kw_only=True):
-    """The window is too small for what must stay: tokens that stay, and that would be needed."""
+    """The window is too small for the text that must stay: tokens that stay, and tokens needed."""
 
     fixed: int
     window: int
@@ -240,9 +240,9 @@ class CrampedWindow(Struct, frozen=True, kw_only=True):
 
 
 class FitAnswer(Struct, frozen=True, kw_only=True):
-    """A conversation that fits, as a list and as steps to make it of the client's own objects.
+    """A conversation that fits, as a list and as steps to build it from the client's own objects.
 
-    `fits` is null where the window is unknown. `conversation` names it on the proxy's pages.
+    `fits` is null if the window is unknown. `conversation` is its name on the proxy's pages.
     """
 
     changed: bool
@@ -261,9 +261,9 @@ class FitAnswer(Struct, frozen=True, kw_only=True):
 
 
 class ObserveAnswer(Struct, frozen=True, kw_only=True):
-    """What an answer taught. After an error `retry` is what may be sent, null where nothing helps.
+    """The lessons of an answer. After an error, `retry` is what to send, or null if nothing helps.
 
-    `kind` is that of the error: `input` and `total` say that the request was too large.
+    `kind` is that of the error: `input` and `total` mean that the request was too large.
     """
 
     kind: str | None
@@ -273,7 +273,7 @@ class ObserveAnswer(Struct, frozen=True, kw_only=True):
 
 
 class CountAnswer(Struct, frozen=True, kw_only=True):
-    """Tokens: the best value, the band around it, and what they rest on."""
+    """Tokens: the best value, the band around it, and the source of the numbers."""
 
     tokens: int
     low: int
@@ -307,13 +307,13 @@ class SearchAnswer(Struct, frozen=True, kw_only=True):
 
 
 class ToldError(Struct, frozen=True, kw_only=True):
-    """What is wrong: a code for programs, a sentence for people."""
+    """An error: a code for programs, a sentence for people."""
 
     code: str
     message: str
 
 
 class ErrorAnswer(Struct, frozen=True, kw_only=True):
-    """Any answer that is no success."""
+    """Any answer that is not a success."""
 
     error: ToldError

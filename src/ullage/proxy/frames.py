@@ -1,7 +1,7 @@
-"""What a proxy and its workers tell each other, as frames on a pipe: a length, then a pickle.
+"""Messages between a proxy and its workers, as frames on a pipe: a length, then a pickle.
 
 Both ends are the same program of the same user: nobody else writes to these pipes. Frames are
-tuples, which are pickled and read in half the time of frozen dataclasses. It knows no requests.
+tuples, which pickle in half the time of frozen dataclasses. The module does not know requests.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ HEAD: Final = struct.Struct("!Q")
 
 
 class WorkerJob(NamedTuple):
-    """Work for a worker, done by its method `name`; it answers with `Done` of this number."""
+    """Work for a worker's method `name`; the worker answers with `Done` of the same number."""
 
     number: int
     name: str
@@ -25,7 +25,7 @@ class WorkerJob(NamedTuple):
 
 
 class Done(NamedTuple):
-    """The end of a job: its value, or what it raised."""
+    """The end of a job: its value, or the error that it raised."""
 
     number: int
     value: Any = None
@@ -33,7 +33,7 @@ class Done(NamedTuple):
 
 
 class WorkerAsk(NamedTuple):
-    """What a worker needs of the proxy: a method of a door. `ProxyReply` has the number."""
+    """A worker's call of a method of a door. `ProxyReply` has the same number."""
 
     number: int
     door: str
@@ -50,7 +50,7 @@ class ProxyReply(NamedTuple):
 
 
 class Tell(NamedTuple):
-    """What a worker tells the proxy, on behalf of a job; nothing is answered."""
+    """A worker's notice to the proxy, on behalf of a job; it gets no answer."""
 
     job: int
     door: str
@@ -59,11 +59,11 @@ class Tell(NamedTuple):
 
 
 class Beat(NamedTuple):
-    """A worker lives, and gets round to its work."""
+    """A sign that a worker lives and does its work."""
 
 
 def pack(frame: Any) -> bytes:
-    """Return a frame as bytes; a result that cannot be pickled becomes the error that says so."""
+    """Return a frame as bytes; if a result cannot be pickled, send a RuntimeError instead."""
     try:
         data = pickle.dumps(frame, pickle.HIGHEST_PROTOCOL)
     except Exception as error:
@@ -76,7 +76,7 @@ def pack(frame: Any) -> bytes:
 
 
 def read(source: BinaryIO) -> Any | None:
-    """Return the next frame of a pipe, None at its end."""
+    """Return the next frame of a pipe, or None at its end."""
     head = source.read(HEAD.size)
     if len(head) < HEAD.size:
         return None
@@ -85,7 +85,7 @@ def read(source: BinaryIO) -> Any | None:
 
 
 async def aread(source: asyncio.StreamReader) -> Any | None:
-    """Do as `read`, without blocking the event loop."""
+    """Do the same as `read` without blocking the event loop."""
     import asyncio
 
     try:

@@ -1,6 +1,6 @@
-"""One request of a conversation through the guard: what is sent, and what is learned.
+"""Passes one request of a conversation through the guard, and learns from its answer.
 
-It decides nothing itself; where it fails, the request goes out as it came (`fail_open`).
+The guard decides. If it fails, the request goes out as it came (`fail_open`).
 """
 
 from __future__ import annotations
@@ -54,32 +54,32 @@ if TYPE_CHECKING:
 log = logging.getLogger("ullage.proxy")
 
 SMALL: Final = 65_536
-"""Bytes up to which a body is worked on in the event loop; beyond, in a thread."""
+"""Bytes up to which a body is handled in the event loop; larger ones run in a thread."""
 
 DEADLINE_S: Final = 20.0
 """Seconds that the guard may take; then the request goes out as it came."""
 
 SUMMARY_S: Final = 300.0
-"""Seconds that it may take where a model writes summaries: half of what OpenAI's and Anthropic's
-SDKs wait for an answer (600)."""
+"""Seconds that the guard may take if a model writes summaries: half of the 600 that OpenAI's and
+Anthropic's SDKs wait for an answer."""
 
 SILENT: Final = frozenset({"ollama", "koboldcpp"})
-"""Servers that cut a prompt which is too long, and say nothing (docs/servers.md)."""
+"""Servers that silently cut a prompt that is too long (docs/servers.md)."""
 
 Refused = tuple[str, str, str, str]
-"""What is not asked of an upstream again ("usage", "tools"), its address, the model, the party."""
+"""The kind of field that an upstream refused ("usage", "tools"), its address, model and party."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What goes to the upstream for a call.
+    """The request to send to the upstream for a call.
 
-    `view` is None where the guard had no part in it; `standing` says what it found out. `measured`
-    is what the id of the response will stand for, where it will have one. `spliced` tells that the
-    report of usage was asked for by the proxy. `headers` are those that tell the client what was
-    done. `offer` are the tools that were added. `far` is where a worker holds the plan.
-    `spared` is its conversation, where only what does not fit is compacted. `unguarded` says why
-    the call goes out as it came though it may carry a conversation.
+    `view` is None if the guard had no part in it; `standing` is its finding. `measured` is the
+    request that the id of the response will refer to, if there is one. `spliced` tells that the
+    proxy asked for the usage report. `headers` report it to the client. `offer` are the added
+    tools. `far` is the plan in a worker. `spared` names its conversation if it is compacted only
+    when it does not fit. `unguarded` says why the call goes out as it came although it may carry a
+    conversation.
     """
 
     body: bytes
@@ -97,12 +97,12 @@ class Plan:
 
     @property
     def about(self) -> Standing | MeasuredRequest | None:
-        """What is known of how the conversation stands."""
+        """The known state of the conversation."""
         return self.standing or self.measured
 
 
 class UpstreamRefused(Exception):  # noqa: N818 - what a view learns from
-    """A refusal, in the shape in which errors are read."""
+    """A refusal, in the shape that errors are read in."""
 
     def __init__(self, status: int, body: Any) -> None:
         self.status_code = status
@@ -111,7 +111,7 @@ class UpstreamRefused(Exception):  # noqa: N818 - what a view learns from
 
 
 class Guarding:
-    """Guards by upstream, model, credential and rule, and what they do to requests."""
+    """Keeps guards by upstream, model, credential and rule, and applies them to requests."""
 
     def __init__(
         self,
@@ -138,9 +138,9 @@ class Guarding:
         self.patience_s = DEADLINE_S if summarizer is None else SUMMARY_S
 
     async def plan(self, call: ProxyCall) -> Plan:
-        """Return what to send for a call; the call's own bytes where nothing is to be done.
+        """Return what to send for a call; its own bytes if nothing is to be done.
 
-        Raises Refused for a fault of the guard's own where requests may not go out without it.
+        Raises RequestRefused if the guard fails and requests may not go out without it.
         """
         if call.body.opaque or not (call.kept or call.body.history):
             return _leave(call, find_unread(call))
@@ -171,8 +171,8 @@ class Guarding:
     ) -> Plan:
         """Return the plan of a call that its client sends by itself: repaired, and made to fit.
 
-        `reserve` tokens stay free for an answer whose length cannot be lowered here. With `target`
-        it is compacted to so many tokens. Raises what a guard raises, TimeoutError.
+        `reserve` tokens stay free for an answer whose length cannot be lowered here. With `target`,
+        the call is compacted to so many tokens. Raises the errors of a guard, and TimeoutError.
         """
         call, spared = self.steering.apply(call)
         async with asyncio.timeout(self.patience_s):
@@ -202,7 +202,7 @@ class Guarding:
         return plan if spared is None else replace(plan, spared=spared)
 
     async def again(self, call: ProxyCall, plan: Plan, found: Trouble) -> Plan | None:
-        """Return what to send after a failure of the plan, None where that is no help."""
+        """Return the plan after a failure, or None if nothing helps."""
         if call.rule.observe:
             return None
         if plan.far is not None:
@@ -224,7 +224,7 @@ class Guarding:
     async def _recover(
         self, call: ProxyCall, plan: Plan, port: Port, found: Trouble
     ) -> Plan | None:
-        """Return what to send after a refusal of the history, None where nothing helps."""
+        """Return the plan after a refusal of the history, or None if nothing helps."""
         view = cast("View", plan.view)
         if found.kind.kind == "malformed_history" and found.kind.about is None:
             port = port.relay(repairs=True, keeps=self._ports.is_keeping(call))
@@ -234,9 +234,9 @@ class Guarding:
         return None if smaller is None else self._of(call, port, smaller, plan.offer)
 
     async def _withdraw(self, call: ProxyCall, port: Port) -> Plan:
-        """Return what to send without the tools that were added, where a server may mind them.
+        """Return the plan without the added tools, since a server may refuse them.
 
-        Of a client without tools of its own that is known from then on.
+        If the client has no tools of its own, the refusal is remembered.
         """
         if not call.body.fields.get("tools"):
             self._note_refused("tools", call)
@@ -244,7 +244,7 @@ class Guarding:
         return self._of(call, port, view)
 
     async def take_back(self, plan: Plan) -> None:
-        """Take back what a recovery stored for a plan that failed all the same."""
+        """Undo the compaction that a recovery stored, since its plan failed all the same."""
         try:
             if plan.far is not None:
                 await plan.far.take_back()
@@ -256,9 +256,9 @@ class Guarding:
             log.exception("a compaction that did not help could not be taken back")
 
     async def learn(self, plan: Plan, report: Any) -> Assessment | None:
-        """Learn from an answer, and return how full the window was by it.
+        """Learn from an answer, and return how full it shows the window to be.
 
-        A fault here costs nobody the answer, and no more than the time that the guard may take.
+        A fault here never costs the client its answer, and takes at most the guard's time limit.
         """
         if report is None:
             return None
@@ -277,21 +277,21 @@ class Guarding:
         return found
 
     def _remember(self, measured: MeasuredRequest, report: Any) -> None:
-        """Keep what an answer told of its id; a guarded one was counted by its guard."""
+        """Keep the usage of a response id; a guard counts its own answers itself."""
         usage = self._histories.learn(measured, report)
         if usage is not None and measured.found is not None:
             priced = cost(usage, measured.prices) if measured.prices else None
             self._tell(Answered(usage, priced, measured.model or ""), measured.model)
 
     def learn_refusal(self, plan: Plan, status: int, body: Any) -> None:
-        """Learn from a refusal that is handed on."""
+        """Learn from a refusal that is passed on."""
         if plan.far is not None:
             plan.far.learn_refusal(status, body)
         elif plan.view is not None:
             plan.view.observe(UpstreamRefused(status, body))
 
     def cut_in_silence(self, call: ProxyCall, plan: Plan) -> tuple[int, int] | None:
-        """Return (tokens, bound) where the server would cut what is to be sent, and say nothing."""
+        """Return (tokens, bound) if the server would silently cut the request, else None."""
         found = plan.standing
         if found is None or call.rule.observe:
             return None
@@ -308,7 +308,7 @@ class Guarding:
         return count.high + call.beside, bound
 
     def find_refused(self, call: ProxyCall, plan: Plan, found: Trouble) -> tuple[int, int] | None:
-        """Return (tokens, bound) of what the upstream refused for a client that compacts."""
+        """Return (tokens, bound) of a request that the upstream refused, if the client compacts."""
         kind, known = found.kind, plan.standing
         if known is None or call.rule.observe or kind.kind not in ("input", "total"):
             return None
@@ -319,7 +319,7 @@ class Guarding:
         return max(tokens, bound + 1), bound
 
     def note(self, call: ProxyCall, plan: Plan, status: int) -> tuple[Tier, Tier] | None:
-        """Write down how the conversation stands; return the tier before and now, where known."""
+        """Record the state of the conversation; return the tier before and now, if known."""
         found = plan.about
         if found is None or (isinstance(found, MeasuredRequest) and found.found is None):
             return None
@@ -353,7 +353,7 @@ class Guarding:
     def _measure_stored(
         self, call: ProxyCall, window: Window, held: Held | None
     ) -> tuple[MeasuredRequest, Assessment]:
-        """Measure a request whose history its server keeps: its own part, and what is held."""
+        """Measure a request whose history its server keeps: its own part plus the history."""
         question, said = self.make_question(call), call.body.fields.get(call.form.fields.messages)
         messages = [{"role": "user", "content": said}] if isinstance(said, str) else None
         request = make_request(call)
@@ -374,10 +374,10 @@ class Guarding:
         return f"{call.upstream.name}|{self.make_question(call).tenant}"
 
     def _find_offer(self, call: ProxyCall) -> Offer | None:
-        """Return the tools that may be added to a request, None where none may be.
+        """Return the tools that may be added to a request, or None if none may be.
 
-        Reasoning that is bound to all that stands before it would not outlive a round that its
-        client never sees.
+        Reasoning that is bound to everything before it would not survive a round that its client
+        never sees.
         """
         if not call.rule.recall_tools or call.round is not None:
             return None
@@ -388,9 +388,9 @@ class Guarding:
         return find_offer(call, searches=self._searches)
 
     def steer(self, named: bytes, change: Callable[[Steering], Steering]) -> Steering:
-        """Change what an operator asked for of a conversation; return how it is now.
+        """Change an operator's wishes for a conversation; return all wishes as they are now.
 
-        From any thread. The other replicas are told.
+        Any thread may call it. The other replicas are told.
         """
         with self._lock:
             before = self.steering
@@ -400,7 +400,7 @@ class Guarding:
         return made
 
     def take_in(self, named: bytes, pins: frozenset[bytes], *, spared: bool) -> None:
-        """Take in what an operator asked for of a conversation at another replica."""
+        """Take in an operator's wishes for a conversation that another replica received."""
         with self._lock:
             self.steering = self.steering.put(named, pins, spared=spared)
 
@@ -410,7 +410,7 @@ class Guarding:
         self.tell_refused(refused)
 
     def _of(self, call: ProxyCall, port: Port, view: View, offer: Offer | None = None) -> Plan:
-        """Return the plan that a view makes: the body with what changed spliced in."""
+        """Return the plan of a view: the body with the changes spliced in."""
         edits: dict[str, bytes] = {}
         standing = find_standing(call, view, find_policy(call))
         count, tier = standing.count, standing.tier
@@ -442,7 +442,7 @@ class Guarding:
     def _edits(
         self, call: ProxyCall, view: View
     ) -> tuple[dict[str, bytes], list[tuple[bytes, bytes]]]:
-        """Return the fields that change, and the headers that say so."""
+        """Return the changed fields, and the headers that report them."""
         body, form, prepared = call.body, call.form, view.prepared
         edits: dict[str, bytes] = {}
         told: list[tuple[bytes, bytes]] = []
@@ -475,7 +475,7 @@ class Guarding:
         return edits, told
 
     def _asks_usage(self, call: ProxyCall) -> bool:
-        """Tell whether to ask for a report of usage that the client did not ask for."""
+        """Tell whether to ask for a usage report that the client did not ask for."""
         if not call.form.spoken.endpoint.trailing or not call.streams or call.rule.observe:
             return False
         if self._serve.usage != "inject" or _name_refused("usage", call) in self.refused:
@@ -489,13 +489,13 @@ def _name_refused(what: Literal["usage", "tools"], call: ProxyCall) -> Refused:
 
 
 def _leave(call: ProxyCall, found: UnguardedReason | None) -> Plan:
-    """Return the plan of a call that goes out as it came; `found` says why, where it matters."""
+    """Return the plan of a call that goes out as it came; `found` is the reason, if it matters."""
     headers = () if found is None else (found.header,)
     return Plan(call.body.raw, headers=headers, unguarded=found)
 
 
 def _tell_nobody(*_: object) -> None:
-    """Do nothing: a proxy with others beside it sets what tells them."""
+    """Do nothing; a proxy with replicas replaces this with a function that tells them."""
 
 
 def _same(one: View, other: View) -> bool:
@@ -504,7 +504,7 @@ def _same(one: View, other: View) -> bool:
 
 
 def _context(tokens: int | None, bound: int | None, basis: str, tier: str) -> bytes:
-    """Say how full the window is; what is unknown is left out."""
+    """Say how full the window is, leaving out unknown values."""
     said = {"used": tokens, "window": bound, "basis": basis or None, "tier": tier}
     parts = [f"{name}={value}" for name, value in said.items() if value is not None]
     return "; ".join(parts).encode("ascii", "replace")
@@ -520,5 +520,5 @@ def _rejects_usage(found: Trouble) -> bool:
 
 
 def trouble(status: int, body: Any, text: str, headers: Mapping[str, str]) -> Trouble:
-    """Return what a refusal means."""
+    """Return the meaning of a refusal."""
     return Trouble(classify_error(status, body, headers=headers), text=text)

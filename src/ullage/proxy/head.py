@@ -1,4 +1,4 @@
-"""The head of a request: who asks, whether they may, and which headers go where.
+"""The head of a request: its client, the client's rights, and the headers to pass on.
 
 The upstream comes from the configuration alone; no header, host or path of a client changes it.
 """
@@ -34,7 +34,7 @@ ONWARD: Final = frozenset(
         *(b"x-goog-api-client", b"x-goog-user-project"),
     }
 )
-"""Headers of a client that go on to the upstream, besides its credential."""
+"""Client headers that are passed to the upstream, besides the credential."""
 
 ONWARD_STEMS: Final = (b"x-stainless-",)
 
@@ -44,21 +44,21 @@ BACK: Final = frozenset(
         *(b"retry-after", b"retry-after-ms", b"x-request-id", b"request-id", b"x-should-retry"),
     }
 )
-"""Headers of an upstream that go back to the client."""
+"""Upstream headers that are passed back to the client."""
 
 FRAMED: Final[Mapping[bytes, bytes]] = {
     b"content-encoding": b"identity",
     b"transfer-encoding": b"chunked",
     b"upgrade": b"",
 }
-"""Headers that say how a body comes, each with the one value that is taken; `upgrade` may be any
-but a WebSocket's."""
+"""Headers about the framing of a body, each with its only accepted value; `upgrade` may be anything
+but a WebSocket."""
 
 CONTROL: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
-"""What no value of a header may hold (RFC 9110, 5.5)."""
+"""Characters that no header value may hold (RFC 9110, 5.5)."""
 
 BARE: Final = frozenset({204, 304})
-"""Statuses of answers that end with their head, whatever length it names (RFC 9112, 6.3)."""
+"""Statuses of answers without a body, whatever length they name (RFC 9112, 6.3)."""
 
 BACK_STEMS: Final = (b"x-ratelimit-", b"anthropic-", b"openai-")
 
@@ -69,24 +69,25 @@ KEYS: Final = tuple(
 """Headers in which dialects carry a bare key."""
 
 AZURE_KEY: Final = b"api-key"
-"""Where Azure OpenAI takes a key (learn.microsoft.com, "Azure OpenAI REST API reference")."""
+"""The header in which Azure OpenAI takes a key (learn.microsoft.com, "Azure OpenAI REST API
+reference")."""
 
 CREDENTIALS: Final = (TOKEN, AUTHORIZATION, *KEYS, AZURE_KEY)
 QUERY_KEY: Final = b"key="
-"""How a query begins to carry a key, where a dialect takes one there (Gemini API, REST)."""
+"""Start of a query field that carries a key, if a dialect takes one there (Gemini API, REST)."""
 KEY: Final = b"idempotency-key"
 LONGEST_NAME: Final = 200
 
 LONGEST_LENGTH: Final = 18
-"""Digits of a length beyond which no setting reaches; 2 ** 63 has 19."""
+"""Most digits of a length; 2 ** 63 has 19 digits, and no setting reaches further."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestHead:
-    """What a request's head says: `client` is the name of the token it came with, or None.
+    """The data of a request's head: `client` is the name of its token, or None.
 
     `own` are the client's credentials for the upstream, as it sent them, by header. `credential`
-    is the one that the upstream knows the client by, `other` the second where it sent two.
+    identifies the client to the upstream, `other` is a second one if it sent two.
     """
 
     method: str
@@ -101,7 +102,7 @@ class RequestHead:
 
     @property
     def party(self) -> str:
-        """Whose turns and bounds it shares: its token's name, else a hash of its credentials."""
+        """The owner of turns and bounds: the token's name, else a hash of the credentials."""
         if self.client is not None:
             return self.client
         shown = "|".join((self.credential or "", self.other or ""))
@@ -109,12 +110,12 @@ class RequestHead:
 
     @property
     def agent(self) -> str:
-        """What the client calls itself."""
+        """The client's `user-agent`."""
         found = _all(self.headers, b"user-agent")
         return found[0].decode("latin-1") if found else ""
 
     def onward(self, upstream: Upstream, *, changed: bool = False) -> list[tuple[bytes, bytes]]:
-        """Return the headers for the upstream; a body that was changed gets a key of its own."""
+        """Return the headers for the upstream; a changed body gets a new idempotency key."""
         made = [(k, v) for k, v in self.headers if k in ONWARD or k.startswith(ONWARD_STEMS)]
         if changed:
             made = [(k, uuid.uuid4().hex.encode() if k == KEY else v) for k, v in made]
@@ -124,8 +125,8 @@ class RequestHead:
     def _credentials(self, upstream: Upstream) -> Mapping[bytes, bytes]:
         """Return the credentials for the upstream, by header.
 
-        The client's own go on as they came. The operator's key takes the place of the one that
-        the route's dialect reads; of two credentials the other stays the client's.
+        The client's own credentials go on as they came. The operator's key replaces the one that
+        the route's dialect reads; a second credential stays the client's.
         """
         if upstream.api_key is None:
             return self.own
@@ -134,7 +135,7 @@ class RequestHead:
         return {**kept, right: b"Bearer " + key if right == AUTHORIZATION else key}
 
     def knowing(self, upstream: Upstream) -> RequestHead:
-        """Return the head with the credential that this upstream is to see."""
+        """Return the head with the credential that this upstream receives."""
         if upstream.api_key is not None:
             return replace(self, credential=upstream.api_key)
         return self
@@ -148,10 +149,11 @@ def read(
     strangers: bool = False,
     from_pages: bool = False,
 ) -> RequestHead:
-    """Return the head of an ASGI request; raises Refused for one that may not be asked.
+    """Return the head of an ASGI request; raises RequestRefused if it is not allowed.
 
     `bound` is the address that the server listens on. `strangers` may ask without a token.
-    `from_pages` says that the proxy's own pages ask, and those of no other origin.
+    `from_pages` says that the request is for the proxy's own pages: it may only come from their own
+    origin.
     """
     headers = [(bytes(k).lower(), bytes(v)) for k, v in scope["headers"]]
     _check_host(headers, serve, bound)
@@ -171,13 +173,13 @@ def read(
 
 
 def _is_over(length: bytes, most: int) -> bool:
-    """Tell whether a length is over a number; it may have any number of zeros in front."""
+    """Tell whether a length exceeds a number; leading zeros are ignored."""
     digits = length.strip().lstrip(b"0")
     return digits.isdigit() and (len(digits) > LONGEST_LENGTH or int(digits) > most)
 
 
 def _order_credentials(own: Mapping[bytes, bytes], path: str) -> tuple[str | None, str | None]:
-    """Return the credential that the upstream knows the client by, and the second of two."""
+    """Return the credential that identifies the client to the upstream, and the second of two."""
     right = own.get(_right(path))
     others = [value for value in own.values() if value is not right]
     named = [_bare(value) for value in ([right] if right is not None else []) + others]
@@ -185,7 +187,7 @@ def _order_credentials(own: Mapping[bytes, bytes], path: str) -> tuple[str | Non
 
 
 def _check_origins(headers: Headers, serve: Serve, *, from_pages: bool) -> None:
-    """Raise RequestRefused for a page in a browser that may not ask."""
+    """Raise RequestRefused for a browser page of a forbidden origin."""
     origins = [origin.decode("latin-1") for origin in _all(headers, b"origin")]
     if not origins:
         return
@@ -193,7 +195,7 @@ def _check_origins(headers: Headers, serve: Serve, *, from_pages: bool) -> None:
     if from_pages:
         host = next(iter(_all(headers, b"host")), b"").decode("latin-1").lower()
         origins = [one.lower() for one in origins]
-        allowed = (f"http://{host}", f"https://{host}")  # TLS may stand in front of it
+        allowed = (f"http://{host}", f"https://{host}")  # a proxy for TLS may stand in front
     if any(origin not in allowed for origin in origins):
         raise RequestRefused(403, "origin_refused", "pages in browsers may not use this proxy")
 
@@ -201,9 +203,9 @@ def _check_origins(headers: Headers, serve: Serve, *, from_pages: bool) -> None:
 def back(
     headers: Iterable[tuple[bytes, bytes]], status: int, *, sized: bool
 ) -> list[tuple[bytes, bytes]]:
-    """Return the headers for the client; without `sized` the length is left out.
+    """Return the headers for the client; the length is left out unless `sized`.
 
-    So is one that says nothing about the body, and a value that is none.
+    Also leaves out the length of answers without a body, and invalid values.
     """
     sized = sized and status not in BARE
     made = []
@@ -219,7 +221,7 @@ def back(
 
 
 def _check_frame(name: bytes, value: bytes) -> None:
-    """Raise Refused for a header that announces what is not taken here."""
+    """Raise RequestRefused for a header that announces an unsupported framing."""
     if name == b"upgrade" and value == b"websocket":
         raise RequestRefused(
             400, "upgrade_refused", "WebSocket is not supported here: send requests over HTTP/1.1"
@@ -233,7 +235,7 @@ def _all(headers: Headers, name: bytes) -> list[bytes]:
 
 
 def _path(scope: Mapping[str, Any]) -> str:
-    """Return the path as it was written: one with escapes in it names nothing here."""
+    """Return the path as it was written; empty if it has escapes, which match no route."""
     raw = scope.get("raw_path") or scope["path"].encode()
     path: str = raw.decode("latin-1")
     return path if "%" not in path else ""
@@ -254,7 +256,7 @@ def _check_host(headers: Headers, serve: Serve, bound: str) -> None:
 
 @lru_cache(maxsize=256)
 def _read_host(written: str) -> str | None:
-    """Return the name in a `Host` header, None for what is no host with or without a port."""
+    """Return the name in a `Host` header, or None if it is no host with or without a port."""
     try:
         parts = urlsplit(f"//{written}")
         parts.port  # noqa: B018 - raises for an invalid port
@@ -264,7 +266,7 @@ def _read_host(written: str) -> str | None:
 
 
 def _authenticate(headers: Headers, serve: Serve) -> tuple[str | None, dict[bytes, bytes]]:
-    """Return the client's name and its credentials that go on; raises Refused for a stranger."""
+    """Return the client's name and credentials to pass on; raises RequestRefused for a stranger."""
     held = [(name, value) for name, value in headers if name in CREDENTIALS]
     sent = dict(held)
     if len(sent) < len(held):
@@ -290,9 +292,9 @@ def _right(path: str) -> bytes:
 
 
 def _without_key(query: bytes, path: str, headers: list[tuple[bytes, bytes]]) -> bytes:
-    """Return a query without the key in it, which is put among the headers as a credential.
+    """Return a query without its key, which is moved to the headers as a credential.
 
-    So it is checked, kept apart and replaced as any other, and stands in no log.
+    So the key is checked, separated and replaced like any other, and stands in no log.
     """
     if QUERY_KEY not in query or not registry.find(routes.dialect(path)).endpoint.key_in_query:
         return query
@@ -304,12 +306,12 @@ def _without_key(query: bytes, path: str, headers: list[tuple[bytes, bytes]]) ->
 
 
 def _bare(value: bytes) -> str:
-    """Return a credential without the word in front of it."""
+    """Return a credential without the word `Bearer`."""
     return value[7:].decode("latin-1") if _is_bearer(value) else value.decode("latin-1")
 
 
 def _read_token(name: bytes, value: bytes) -> bytes:
-    """Return what may be a token in a credential's header."""
+    """Return the possible token in a credential's header."""
     if name != AUTHORIZATION:
         return value
     return value[7:] if _is_bearer(value) else b""
@@ -320,7 +322,7 @@ def _is_bearer(value: bytes) -> bool:
 
 
 def _ours(shown: bytes, serve: Serve) -> bool:
-    """Tell whether a credential is a token of the proxy's: it is no upstream's business."""
+    """Tell whether a credential is one of the proxy's tokens, which no upstream may see."""
     return any(hmac.compare_digest(shown, token.encode()) for token in serve.tokens.values())
 
 

@@ -1,7 +1,7 @@
-"""The last request of a conversation, held as bytes and read again when somebody looks into it.
+"""The last request of a conversation, held as bytes and parsed again when somebody looks at it.
 
-What a guard makes of a request weighs more than its body: of hundreds of conversations that nobody
-looks at, the body is all that is kept.
+The objects that a guard makes of a request are larger than its body. So only the body is kept of
+the hundreds of conversations that nobody looks at.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class HeldRequest:
     """A request as bytes: as it came, and as it was sent.
 
-    `call` is it without its text, `port` is the one of its guard, if it was guarded here.
+    `call` is the request without its text, `port` the port of its guard, if it was guarded here.
     """
 
     call: ProxyCall
@@ -50,7 +50,7 @@ class HeldRequest:
         return self._read(self.sent)
 
     def read_transcript(self, runtime: Runtime) -> Transcript:
-        """Return the messages as they were sent, read."""
+        """Return the sent messages as a transcript."""
         messages = list(self.read_sent().messages)
         return runtime.read(Measurable(messages, dialect=self.call.form.dialect))
 
@@ -62,17 +62,17 @@ class HeldRequest:
 
 
 _UNBOUND: Final = bodies.Bounds(1 << 40, 1 << 40, 1 << 20)
-"""What is read again was within the bounds when it came."""
+"""Unlimited bounds: the request was within the bounds when it came."""
 
 
 def count_bytes(held: Iterable[HeldRequest]) -> int:
-    """Return the bytes of the text of requests; what several have in common is held once."""
+    """Return the bytes of the text of requests; text that several share counts once."""
     texts = {id(text): len(text) for each in held for text in (each.came, each.sent)}
     return sum(texts.values())
 
 
 def hold_request(call: ProxyCall, plan: Plan, view: View) -> HeldRequest:
-    """Return a request that was planned, as what is held of it."""
+    """Return a planned request in its held form."""
     return HeldRequest(
         replace(call, body=Body(b"")),
         call.body.raw,

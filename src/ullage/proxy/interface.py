@@ -1,6 +1,6 @@
-"""The HTTP side of `/ullage/v1`: methods, bodies, workers for large ones, what is noted beside.
+"""The HTTP side of `/ullage/v1`: methods, bodies, workers for large ones, and records.
 
-What is answered is `proxy.fitting`'s to say. Of a refusal there is one shape (`forms.ErrorAnswer`).
+`proxy.fitting` makes the answers. All refusals have one shape (`forms.ErrorAnswer`).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class ApiExchange(Exchange):
         await self._send_json(reply.body)
 
     def _note(self, reply: ApiReply) -> None:
-        """Write down how the conversation stands, for the pages, the log and the metrics."""
+        """Record the state of the conversation, for the pages, the log and the metrics."""
         call, plan = reply.call, reply.plan
         assert call is not None  # noqa: S101 - who calls it looked
         assert plan is not None  # noqa: S101 - the same
@@ -78,7 +78,7 @@ class ApiExchange(Exchange):
         describe(call, plan.standing, self._line)
 
     async def _find_reply(self, raw: bytes) -> ApiReply:
-        """Return the answer: that of a worker, where the body is large."""
+        """Return the answer; a worker makes it if the body is large."""
         app, head = self._app, self._head
         workers = app.workers
         if workers is None or len(raw) <= LARGE:
@@ -96,7 +96,7 @@ class ApiExchange(Exchange):
         except RequestRefused as refused:
             if refused.code != UNKNOWN_SESSION:
                 raise
-            return await self._answer_here(raw)  # what a session may read is known here alone
+            return await self._answer_here(raw)  # only this process knows what a session may read
         return reply
 
     async def _answer_here(self, raw: bytes) -> ApiReply:
@@ -116,7 +116,7 @@ class ApiExchange(Exchange):
 
 
 def _strip_head(head: RequestHead) -> RequestHead:
-    """Return a head without the headers, which a worker has no use for."""
+    """Return a head without its headers, which a worker does not need."""
     return replace(head, headers=())
 
 
@@ -132,7 +132,7 @@ def _check_method(head: RequestHead, allowed: tuple[str, ...]) -> None:
 
 
 def _check_type(head: RequestHead) -> None:
-    """Refuse a body that says of itself that it is no JSON; one that says nothing may be."""
+    """Refuse a body whose header says that it is not JSON; a missing header is accepted."""
     for name, value in head.headers:
         kind = value.partition(b";")[0].strip().lower()
         if name == b"content-type" and kind and kind != JSON:
@@ -142,7 +142,7 @@ def _check_type(head: RequestHead) -> None:
 
 
 def _read_query(head: RequestHead) -> bytes:
-    """Return the fields of a query as the body that would hold them."""
+    """Return the fields of a query as the equivalent JSON body."""
     pairs = parse_qsl(head.query.decode("latin-1"), keep_blank_values=True, max_num_fields=20)
     fields: Mapping[str, Any] = dict(pairs)
     if len(fields) != len(pairs):

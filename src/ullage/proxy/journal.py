@@ -1,7 +1,7 @@
-"""One line a request, for whoever runs the proxy: who asked, how full the window is, what was done.
+"""One log line for each request: the client, how full the window is, the work done.
 
-A line holds no text of a conversation and no secret: where it goes, and in which form, is decided
-by who listens to the logger.
+A line holds no text of a conversation and no secret. The handlers of the logger decide where it
+goes and in which form.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ LEFT: Final = 499
 """The status of a request whose client left before an answer began, as nginx writes it."""
 
 NAMED: Final = 40
-"""Characters of a client's name; clients choose theirs."""
+"""Most characters of a client's name, since clients choose their own."""
 
 PRODUCT: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+(?:/[A-Za-z0-9!#$%&'*+.^_`|~-]+)?")
-"""The first product of a User-Agent (RFC 9110, 10.1.5): tokens, without anything that steers."""
+"""The first product of a User-Agent (RFC 9110, 10.1.5): only token characters, no control
+characters."""
 
 
 ID_HEADER: Final = b"x-request-id"
 ID: Final = re.compile(rb"[A-Za-z0-9._:+/=-]{1,128}")
-"""An id of a client that is taken over: what neither steers a terminal nor needs quotes."""
+"""A client's id that is safe to reuse: it neither controls a terminal nor needs quotes."""
 
 
 @dataclass(slots=True)
 class RequestLine:
-    """What is told of one request.
+    """The log data of one request.
 
-    `request_id` is the client's own, else one made here. `client` is the name of its token, else
-    what it calls itself. `conversation` is the short id,
-    `used` and `window` are tokens, `before` and `after` those of a compaction that this request
-    led to. `asked` and `given` are tokens of output, where they were lowered. `answered` are calls
-    of added tools. `cramped` says that the window is too small for what must stay, `unguarded` why
-    the guard had no part. `left` tells that the client went before the end, `why` what the proxy
-    could not do.
+    `request_id` is the client's own id, or one made here. `client` is the name of its token, or its
+    own name for itself. `conversation` is the short id, `used` and `window` are tokens, `before`
+    and `after` those of a compaction that this request caused. `asked` and `given` are tokens of
+    output, if they were lowered. `answered` are calls of added tools. `cramped` says that the
+    window is too small for the text that must stay, `unguarded` why the guard had no part. `left`
+    tells that the client went before the end, `why` what the proxy could not do.
     """
 
     method: str
@@ -72,13 +72,13 @@ class RequestLine:
     left: bool = False
 
     def fields(self) -> dict[str, Any]:
-        """Return the state as JSON can carry it."""
+        """Return the known data, as JSON can carry it."""
         found = {**asdict(self), "seconds": round(self.seconds, 3), "share": self.share}
         found |= {"answered": self.answered or None, "left": self.left or None}
         return {name: value for name, value in found.items() if value is not None and value != ""}
 
     def context(self) -> dict[str, Any]:
-        """Return what other lines of the log say of the request that they belong to."""
+        """Return the fields that other log lines show about their request."""
         found = {
             "request_id": self.request_id,
             "conversation": self.conversation,
@@ -89,7 +89,7 @@ class RequestLine:
 
     @property
     def share(self) -> float | None:
-        """How much of the window is used, None where either is unknown."""
+        """Share of the window that is used, or None if a size is unknown."""
         if self.used is None or not self.window:
             return None
         return round(self.used / self.window, 3)
@@ -117,7 +117,7 @@ class RequestLine:
 
 
 def name_client(agent: str, token: str | None) -> str:
-    """Return what a client is called: the name of its token, else its own first word for itself."""
+    """Return the name of a client: that of its token, or the first product of its User-Agent."""
     if token is not None:
         return token[:NAMED]
     found = PRODUCT.match(agent)
@@ -125,7 +125,7 @@ def name_client(agent: str, token: str | None) -> str:
 
 
 def choose_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Return the id of a request: its own `x-request-id` where that can be one, else a new one."""
+    """Return the id of a request: its own `x-request-id` if that is valid, else a new one."""
     for name, value in headers:
         if name == ID_HEADER and ID.fullmatch(value):
             return value.decode("ascii")
@@ -133,7 +133,7 @@ def choose_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
 
 
 def write(line: RequestLine, *, page: bool) -> None:
-    """Hand a line to whoever listens; pages of the proxy's own are of little interest."""
+    """Log a line; lines of the proxy's own pages get only the level DEBUG."""
     level = logging.DEBUG if page else logging.INFO
     if log.isEnabledFor(level):
         log.log(level, "%s", line, extra={"request": line})

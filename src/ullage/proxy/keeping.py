@@ -1,10 +1,11 @@
-"""What a proxy keeps, and where: in the store, and what every request changes in memory first.
+"""The store of a proxy, with memory in front for the data that every request changes.
 
-A checkpoint is written before it is used. It is looked up with every request of a conversation that
-has one, or may have got one at another replica. What is remembered from call to call is read from
-the store where a conversation did not go on from what this process had last, and written behind the
-answers. Of a conversation that begins nobody can know more than this process does: memory alone is
-asked. A store that is away is stood in for by memory (`storage.shelter`). It knows no requests.
+A checkpoint is stored before it is used. The proxy looks it up with every request of a conversation
+that has one, or may have got one at another replica. The state of a conversation is read from the
+store if the conversation did not continue from the last state in this process. It is written after
+the answers. For a conversation that begins, only memory is asked, since no other process knows
+more. If the store is away, memory replaces it (`storage.shelter`). The module does not know
+requests.
 """
 
 from __future__ import annotations
@@ -29,23 +30,24 @@ if TYPE_CHECKING:
     from ullage.storage.protocol import Checkpoints, Originals
 
 NEXT: Final = 2
-"""Messages by which a conversation grows from one request to the next: an answer and what a person
-says to it. One that grew by more may have been another replica's meanwhile."""
+"""Messages that a conversation usually grows by between two requests: an answer and the person's
+reply. If it grew by more, another replica may have served it meanwhile."""
 
 MOST: Final = 1_000
-"""Conversations that wait to be written; of more, those that changed longest ago are left out."""
+"""Conversations that wait to be written; beyond that, the ones that changed longest ago are
+dropped."""
 
 
 AT_ONCE: Final = 100
-"""Of these, how many are written in one transaction."""
+"""Conversations that are written in one transaction."""
 
 REST_S: Final = 0.25
-"""Seconds from one transaction to the next: under load, what changes meanwhile shares one. A model
-takes longer for an answer, so the conversation's next request finds it written."""
+"""Seconds from one transaction to the next: under load, changes in between share one. A model takes
+longer for an answer, so the conversation's next request finds it written."""
 
 
 class Keeping:
-    """A `Store` for the guards of a proxy, over the one that is configured."""
+    """A `Store` for the guards of a proxy, on top of the configured one."""
 
     is_sheltered = True
 
@@ -59,7 +61,7 @@ class Keeping:
 
     @property
     def url(self) -> str:
-        """What opens the store."""
+        """The URL of the store."""
         return self._store.url
 
     @property
@@ -69,43 +71,43 @@ class Keeping:
 
     @property
     def originals(self) -> Originals:
-        """The texts that placeholders stand for, where they are kept at all."""
+        """The original texts of placeholders, if they are kept at all."""
         return self._store.originals
 
     @property
     def away_s(self) -> float | None:
-        """Seconds since the store went away, None where it is there."""
+        """Seconds since the store went away, or None if it is there."""
         return self._store.outage.lasts_s if isinstance(self._store, Shelter) else None
 
     @property
     def backlog(self) -> int:
-        """How many changes wait for the store to be back."""
+        """Number of changes that wait for the store to come back."""
         return self._store.backlog if isinstance(self._store, Shelter) else 0
 
     async def settle(self) -> None:
-        """Wait until all that is to be written is written, or cannot be."""
+        """Wait until all changes are written or have failed."""
         await self.conversations.settle()
         if isinstance(self._store, Shelter):
             await self._store.settle()
 
     def purge(self, now: float) -> int:
-        """Forget what is out of time; return how much."""
+        """Delete expired records; return their number."""
         return self._store.purge(now)
 
     def close(self) -> None:
-        """Let go of memory; the store is its opener's."""
+        """Release the memory; whoever opened the store closes it."""
         self.conversations.close()
 
 
 GUESSES: Final = 8
-"""Requests of a conversation for which the store is not asked, one behind the other."""
+"""Number of requests of a conversation in a row without asking the store."""
 
 
 class OwnCheckpoints(ShelteredCheckpoints):
-    """Checkpoints of the store. A conversation that had none here needs no look into the store.
+    """Checkpoints of the store, skipping it for conversations without a checkpoint here.
 
-    That holds as long as it goes on from request to request in this process, and what was made
-    since is in memory; after `GUESSES` requests the store is asked all the same, since another
+    This holds while a conversation goes on from request to request in this process, and newer
+    checkpoints are in memory. After `GUESSES` requests the store is asked again, since another
     replica may have answered one of them. For any thread.
     """
 
@@ -117,7 +119,7 @@ class OwnCheckpoints(ShelteredCheckpoints):
         self._lock = threading.Lock()
 
     def load(self, scope: str, prefixes: Sequence[str]) -> Checkpoint | None:
-        """Return what holds under the first of `prefixes` that has something, or None."""
+        """Return the valid checkpoint of the first of `prefixes` that has one, or None."""
         if self._is_without(scope, prefixes):
             return None
         return self._note(scope, prefixes, super().load(scope, prefixes))
@@ -129,10 +131,10 @@ class OwnCheckpoints(ShelteredCheckpoints):
         return self._note(scope, prefixes, await super().aload(scope, prefixes))
 
     def _is_without(self, scope: str, prefixes: Sequence[str]) -> bool:
-        """Tell whether the conversation went on from a request that had no checkpoint here."""
+        """Tell whether the conversation continues a request that had no checkpoint here."""
         if self._near.load(scope, prefixes) is not None:
             return False
-        least = self._made - self._near.most  # what was made since then is still in memory
+        least = self._made - self._near.most  # newer checkpoints are still in memory
         known = (self._without.get((scope, prefix)) for prefix in prefixes[: NEXT + 1])
         guesses = [n for made, n in filter(None, known) if made > least]
         if not guesses or guesses[0] >= GUESSES:
@@ -158,10 +160,10 @@ class OwnCheckpoints(ShelteredCheckpoints):
 
 
 class WrittenBehind:
-    """What is remembered of conversations: in memory at once, in the store soon after.
+    """States of conversations: in memory at once, in the store soon after.
 
-    One writer at a time, which rests between two transactions; what changed again meanwhile is
-    written once.
+    There is one writer at a time, which rests between two transactions; a state that changes again
+    meanwhile is written once.
     """
 
     def __init__(self, store: Store, limits: StoreLimits) -> None:
@@ -173,7 +175,7 @@ class WrittenBehind:
         self._rests_until, self._rest_s = 0.0, REST_S
 
     def load(self, scope: str, prefixes: Sequence[str]) -> Conversation | None:
-        """Return what is kept under the first of `prefixes` that has something, or None."""
+        """Return the state under the first of `prefixes` that has one, or None."""
         found = self._near.conversations.load(scope, prefixes)
         unknown = _list_unknown(prefixes, found)
         if unknown:
@@ -181,7 +183,7 @@ class WrittenBehind:
         return self._note(prefixes, found)
 
     async def aload(self, scope: str, prefixes: Sequence[str]) -> Conversation | None:
-        """Do as `load`, without blocking the event loop."""
+        """Do the same as `load` without blocking the event loop."""
         found = self._near.conversations.load(scope, prefixes)
         unknown = _list_unknown(prefixes, found)
         if unknown:
@@ -189,7 +191,7 @@ class WrittenBehind:
         return self._note(prefixes, found)
 
     def save(self, conversation: Conversation) -> None:
-        """Keep the state of a conversation; it is written at the next chance."""
+        """Keep the state of a conversation; it is written soon."""
         self._near.conversations.save(conversation)
         before = self._before.pop(conversation.prefix, None)
         if not conversation.is_as_before(before):
@@ -200,21 +202,21 @@ class WrittenBehind:
             self._waiting.popitem(last=False)
 
     async def asave(self, conversation: Conversation) -> None:
-        """Do as `save`, and begin to write unless somebody does."""
+        """Do the same as `save`, and start a writer unless one runs."""
         self.save(conversation)
         if self._waiting and (self._writing is None or self._writing.done()):
             self._writing = asyncio.get_running_loop().create_task(self._write_all())
 
     async def settle(self) -> None:
-        """Wait until all that is to be written is written, or cannot be."""
-        self._rest_s = 0.0  # nothing comes that could share a transaction
+        """Wait until all changes are written or have failed."""
+        self._rest_s = 0.0  # nothing more comes to share a transaction
         while self._waiting or not (self._writing is None or self._writing.done()):
             if self._writing is None or self._writing.done():
                 self._writing = asyncio.get_running_loop().create_task(self._write_all())
             await self._writing
 
     def close(self) -> None:
-        """Let go of memory."""
+        """Release the memory."""
         self._near.close()
 
     def _note(self, prefixes: Sequence[str], found: Conversation | None) -> Conversation | None:
@@ -239,7 +241,7 @@ class WrittenBehind:
 
 
 def _list_unknown(prefixes: Sequence[str], found: Conversation | None) -> Sequence[str]:
-    """Return the prefixes under which another replica may have written something newer."""
+    """Return the prefixes under which another replica may have written a newer state."""
     if found is None:
         return prefixes
     grown = prefixes.index(found.prefix)

@@ -1,6 +1,7 @@
-"""What the proxy knows of conversations, for the pages that show them. It holds no text of any.
+"""The proxy's data about conversations, for the pages that show them, without any text.
 
-A bounded table by id, the one heard of longest ago gone first. It knows no requests.
+A bounded table by id, from which the entry not heard of for the longest time is dropped first. The
+module does not know requests.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ MOST: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A conversation as its last request left it.
+    """A conversation after its last request.
 
     `id` is 16 hex digits of scope and first message, or the client's own `x-ullage-session`; `at`
-    is Unix seconds. `used` and `window` are tokens, None where unknown; `basis` is what the count
-    rests on. `compactions` and `saved` (tokens) are those so far, `requests` how many were sent,
-    `last_status` the HTTP status of the last answer, 499 where the client left before it began.
+    is Unix seconds. `used` and `window` are tokens, None if unknown; `basis` is the source of the
+    count. `compactions` and `saved` (tokens) are totals so far, `requests` is the number sent,
+    `last_status` the HTTP status of the last answer, 499 if the client left before it began.
     `owner` is the name of the token that it came with, "" for none.
     """
 
@@ -53,7 +54,7 @@ class Ledger:
         self._lock = threading.Lock()
 
     def note(self, entry: Entry) -> None:
-        """Keep an entry in place of the last one of its id."""
+        """Keep an entry, replacing the last one of its id."""
         with self._lock:
             self._entries.pop(entry.id, None)
             self._entries[entry.id] = entry
@@ -61,11 +62,11 @@ class Ledger:
                 del self._entries[next(iter(self._entries))]
 
     def get(self, name: str) -> Entry | None:
-        """Return the entry of an id, None where there is none (any more)."""
+        """Return the entry of an id, or None if it is missing or dropped."""
         with self._lock:
             return self._entries.get(name)
 
     def all(self) -> list[Entry]:
-        """Return all entries, the one heard of last first."""
+        """Return all entries, most recently noted first."""
         with self._lock:
             return list(reversed(self._entries.values()))

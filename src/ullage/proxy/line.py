@@ -1,6 +1,6 @@
-"""A line in which clients wait for their turn, none of them behind all the requests of another.
+"""A line in which clients wait for turns, so that no client waits for all requests of another.
 
-Each place that becomes free goes to the client whose last turn was longest ago. It knows no
+Each free place goes to the client whose last turn was longest ago. The module does not know
 requests. For one event loop.
 """
 
@@ -19,7 +19,7 @@ class FairLine:
 
     @property
     def length(self) -> int:
-        """How many wait."""
+        """Number of waiting requests."""
         return sum(map(len, self._waiting.values()))
 
     async def enter(self, client: str, patience_s: float) -> None:
@@ -34,13 +34,13 @@ class FairLine:
                 await turn
         except BaseException:
             if turn.done() and not turn.cancelled():
-                self.leave()  # it came in the same moment
+                self.leave()  # the turn came in the same moment
             else:
                 self._give_up(client, turn)
             raise
 
     def leave(self) -> None:
-        """Give the place to who waits, else keep it free."""
+        """Give the place to the next waiting request, or keep it free."""
         while self._waiting:
             client, turns = next(iter(self._waiting.items()))
             turn = turns.popleft()

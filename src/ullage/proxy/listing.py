@@ -1,6 +1,6 @@
-"""Whom a request goes to that carries no conversation, and the names that a list of models lacks.
+"""Upstreams for requests without a conversation, and the models that a model list lacks.
 
-It sends nothing, and knows no guard.
+The module sends nothing and does not know guards.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ NAMED: Final = re.compile(r"/v1(?:beta)?/models/(.+)")
 OLLAMA: Final = "/api/"
 SHOWN: Final = "/api/show"
 WHOLE: Final = 4 * 1024 * 1024
-"""Bytes of a list up to which names are added; a longer one is relayed as it comes."""
+"""Largest list, in bytes, that names are added to; a longer one is relayed as it comes."""
 
 
 def choose_upstream(serve: Serve, path: str, raw: bytes) -> Upstream:
-    """Return who answers a request that is forwarded without a look at what it carries.
+    """Return the upstream of a request that is forwarded without reading its body.
 
-    One that names a model goes to the upstream that serves it; any other to the one that serves
-    all models, else to the first: for Ollama's own paths the first that is an Ollama. Raises
-    RequestRefused for a model that no upstream serves.
+    A request that names a model goes to the upstream that serves the model. Any other goes to the
+    one that serves all models, else to the first one; Ollama's own paths go to the first Ollama.
+    Raises RequestRefused for a model that no upstream serves.
     """
     model = _find_model(path, raw)
     if model is not None:
@@ -57,7 +57,7 @@ def _find_model(path: str, raw: bytes) -> str | None:
 
 
 def find_unlisted(serve: Serve, path: str, asked: Upstream) -> list[dict[str, str | int]]:
-    """Return entries for the models that other upstreams than the one asked serve by their names.
+    """Return list entries for the named models of all upstreams but the one asked.
 
     Globs name no model.
     """
@@ -75,7 +75,7 @@ def find_unlisted(serve: Serve, path: str, asked: Upstream) -> list[dict[str, st
 async def extend_listing(
     chunks: AsyncIterator[bytes], entries: Sequence[dict[str, str | int]]
 ) -> AsyncIterator[bytes]:
-    """Yield an answer with these entries behind those of its list, where it is one of OpenAI's."""
+    """Yield an answer with these entries added to its list, if it is a list of OpenAI's."""
     data = b""
     async for chunk in chunks:
         data += chunk

@@ -1,7 +1,7 @@
-"""The tools that the proxy adds to a request: by which a model reads what was left out of it.
+"""The tools that the proxy adds to a request, with which a model reads left-out text.
 
-It says which may be added, when, and how the request is written with them. It knows no store, and
-answers no call.
+The module decides which tools may be added and when, and writes the request with them. It does not
+know the store, and answers no call.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from ullage.sdk.errors import Trouble
 
 UNREADABLE: Final = "an answer that cannot be read, and may hold calls of tools that were added"
-"""Why an answer to a request with added tools is not handed on."""
+"""The reason why an answer to a request with added tools is not passed on."""
 
 ABOUT_TOOLS: Final = re.compile(r"\btools?\b|function call", re.IGNORECASE)
-"""What a refusal says of a server that takes no tools."""
+"""Words in the refusal of a server that accepts no tools."""
 
 HISTORY: Final = frozenset({"input", "total", "malformed_history", "rate_limit", "quota"})
-"""Kinds of refusals that are about something else."""
+"""Kinds of refusals that have other causes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,10 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class LaterRound:
-    """A round behind the first one of a request: its number, from 2 on, and what it may call.
+    """A round after the first one of a request: its number, from 2 on, and its tools.
 
-    Without an `offer` the tools are no longer in the request; a `silent` round calls no tool. Of
-    the `last` one no call is answered.
+    Without an `offer` the tools are no longer in the request; a `silent` round may call no tool.
+    Calls of the `last` round are not answered.
     """
 
     number: int
@@ -58,11 +58,11 @@ class LaterRound:
 
 
 def find_offer(call: ProxyCall, *, searches: bool) -> Offer | None:
-    """Return the tools that may be added to a request, None for none.
+    """Return the tools that may be added to a request, or None.
 
-    The client must leave it to the model what it calls, and ask for one answer in words of the
-    model's own. A tool of the client's by one of the names stays the client's. `searches` says
-    that what was left out can be searched.
+    The client must let the model choose its calls, and ask for one answer in the model's own words.
+    If the client has a tool with the same name, that tool stays the client's. `searches` says that
+    left-out text can be searched.
     """
     added, given = call.form.spoken.added_tools, call.body.fields
     choices, tools = given.get("n"), given.get("tools")
@@ -83,13 +83,13 @@ def find_offer(call: ProxyCall, *, searches: bool) -> Offer | None:
 
 
 def _list_names(tool: Mapping[str, Any]) -> list[Any]:
-    """Return the names that a tool may have, wherever its dialect puts them."""
+    """Return the possible names of a tool, wherever its dialect puts them."""
     held = (tool, fields(tool.get("function")), fields(tool.get("custom")))
     return [each.get("name") for each in held]
 
 
 def write_tools(given: bytes, offer: Offer) -> bytes:
-    """Return a request's list of tools with those that are added; the others are as they came."""
+    """Return a request's list of tools with the added ones; the others are as they came."""
     new = json.dumps([*offer.tools]).encode("ascii")[1:]
     held = given.strip()
     if held in (b"", b"null") or held[1:-1].strip() == b"":
@@ -98,10 +98,10 @@ def write_tools(given: bytes, offer: Offer) -> bytes:
 
 
 async def prepare(port: Port, call: ProxyCall, offer: Offer | None) -> tuple[View, Offer | None]:
-    """Return a request prepared, and the tools that were added to it: those of the offer, or none.
+    """Return a prepared request, and the tools added to it: those of the offer, or None.
 
-    They are added as soon as something was left out that can be read back, and so to every later
-    request of the conversation: each change of the tools costs a provider's cache.
+    They are added once some left-out text can be read back, and then to every later request of the
+    conversation, since each change of the tools costs a provider's cache.
     """
     spoken = call.form.dialect
     if call.round is not None:
@@ -124,7 +124,7 @@ async def prepare(port: Port, call: ProxyCall, offer: Offer | None) -> tuple[Vie
 async def _add_tools(
     port: Port, call: ProxyCall, view: View, offer: Offer
 ) -> tuple[View, Offer | None]:
-    """Return a request that was just compacted, with the tools where there is room for them."""
+    """Return a request that was just compacted, with the tools if they fit."""
     again = await port.aprepare(make_request(call, offer), call.form.dialect)
     if is_over(again):
         return view, None
@@ -136,13 +136,13 @@ async def _add_tools(
 
 
 def find_script(view: View) -> Script | None:
-    """Return what was left out of a view, None for nothing."""
+    """Return the script of a view's compaction, or None without one."""
     made = view.prepared.checkpoint or view.prepared.replayed
     return None if made is None else made.script
 
 
 def _names_texts(script: Script | None) -> bool:
-    """Tell whether what was left out has references by which it can be read back."""
+    """Tell whether left-out text has references to read it back."""
     if script is None:
         return False
     edits: Sequence[Any] = (*script.clears, *script.inserts)
@@ -150,13 +150,13 @@ def _names_texts(script: Script | None) -> bool:
 
 
 def is_over(view: View) -> bool:
-    """Tell whether a request may be more than its window takes."""
+    """Tell whether a request may exceed its window."""
     bound = view.window.input_tokens
     return bound is not None and view.prepared.count.high >= bound
 
 
 def is_about_tools(found: Trouble) -> bool:
-    """Tell whether a refusal may be because of the tools in the request."""
+    """Tell whether the tools in a request may be the reason of its refusal."""
     if found.lost or found.kind.kind in HISTORY:
         return False
     return found.text == UNREADABLE or ABOUT_TOOLS.search(found.text) is not None

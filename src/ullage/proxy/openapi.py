@@ -1,6 +1,6 @@
 """The OpenAPI document of `/ullage/v1`, written from the types that parse its requests.
 
-It knows the endpoints, and answers none of them.
+The module knows the endpoints, and answers none of them.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ ONE_OF: Final = (
     ("CountRequest", ("messages", "text")),
     ("ObserveRequest", ("report", "error")),
 )
-"""Requests that have exactly one of these fields, which types cannot say."""
+"""Requests that have exactly one of these fields, which types cannot express."""
 
 
 @cache
 def make_document() -> dict[str, Any]:
-    """Return the document. Nobody may change it."""
+    """Return the document. It is shared, so callers must not change it."""
     types = [e.takes for e in ENDPOINTS] + [e.answers for e in ENDPOINTS] + [forms.ErrorAnswer]
     _, schemas = msgspec.json.schema_components(types, ref_template=SCHEMAS)
     known = [{"enum": [dialect.name for dialect in registry.dialects()]}, {"type": "null"}]

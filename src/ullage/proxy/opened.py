@@ -1,6 +1,6 @@
-"""An answer of an upstream of which enough is known to go on, or what came in its place.
+"""An upstream's answer that has been read far enough to go on, or the failure instead.
 
-It sends nothing and hands nothing on.
+The module sends nothing and passes nothing on.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class OpenAnswer:
-    """An answer of which enough is known to go on: `data` is held back, `found` what went wrong.
+    """An answer that has been read far enough: `data` is held back, `found` is its failure.
 
-    `relay` watches a stream; `rounds` says what the client sees of an answer to a request with
-    tools that were added.
+    `relay` watches a stream. `rounds` decides what the client sees of an answer to a request with
+    added tools.
     """
 
     response: Response
@@ -45,32 +45,32 @@ LOST: Final = ErrorKind("other", certainty="likely")
 
 
 async def let_go(opened: OpenAnswer | UpstreamBroken) -> None:
-    """Let go of an answer, where there is one."""
+    """Close an answer, if there is one."""
     if isinstance(opened, OpenAnswer):
         await opened.response.aclose()
 
 
 def check_read(made: OpenAnswer, plan: Plan) -> OpenAnswer:
-    """Return an answer; one that may hold calls of added tools, and cannot be read, is trouble."""
+    """Return an answer; mark it as failed if it may call added tools but cannot be read."""
     if plan.offer is not None and made.response.status < 400 and not made.whole:
         made.found = Trouble(LOST, text=UNREADABLE)
     return made
 
 
 def make_refused(error: UpstreamBroken) -> RequestRefused:
-    """Return what the client is told of an upstream that broke."""
+    """Return the refusal that tells the client of a broken upstream."""
     return RequestRefused(504 if isinstance(error, Stalled) else 502, error.code, str(error))
 
 
 def find_trouble(opened: OpenAnswer | UpstreamBroken) -> Trouble | None:
-    """Return what went wrong with an attempt, None where it is an answer."""
+    """Return the failure of an attempt, or None if it is an answer."""
     if isinstance(opened, UpstreamBroken):
         return Trouble(LOST, lost=not isinstance(opened, Stalled), text=str(opened))
     return opened.found
 
 
 def get_opened(opened: OpenAnswer | UpstreamBroken) -> OpenAnswer:
-    """Return an answer in which no trouble was found."""
+    """Return an answer without a failure."""
     assert isinstance(opened, OpenAnswer)  # noqa: S101 - of what broke, something is found
     return opened
 
@@ -81,7 +81,7 @@ def read_type(response: Response) -> bytes:
 
 
 def is_compressed(response: Response) -> bool:
-    """Tell whether an answer is compressed, unasked: then nothing in it can be read, or added."""
+    """Tell whether an answer is compressed, unasked: it can be neither read nor extended."""
     return _find_header(response, b"content-encoding").strip().lower() not in (b"", b"identity")
 
 
@@ -90,7 +90,7 @@ def _find_header(response: Response, name: bytes) -> bytes:
 
 
 def parse_object(data: bytes) -> Mapping[str, Any] | None:
-    """Return the fields of an answer, None for one that is no JSON object."""
+    """Return the fields of an answer, or None if it is not a JSON object."""
     try:
         value = _parse(data)
     except (ValueError, RecursionError):
@@ -99,7 +99,7 @@ def parse_object(data: bytes) -> Mapping[str, Any] | None:
 
 
 def _parse(data: bytes) -> Any:
-    """Return JSON as a value; what the quick parser does not take, the lenient one may."""
+    """Return JSON as a value; the lenient parser tries what the quick one refuses."""
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -1,7 +1,7 @@
-"""The proxy's own pages: whether it lives, whether it is ready, its numbers, its conversations.
+"""The proxy's own pages: liveness, readiness, metrics and conversations.
 
 An ASGI application for `GET` and `HEAD` on a few paths. It forwards nothing, and shows no text of a
-conversation, no URL and no secret. Who may see a page is decided by who calls it.
+conversation, no URL and no secret. The caller decides who may see a page.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Reaches = Callable[[Upstream], Coroutine[Any, Any, bool]]
 
 VIEWER: Final = "ullage.viewer"
-"""The key of the scope under which pages find who asks."""
+"""The key of the scope that holds the viewer."""
 
 CONTEXT: Final = "/ullage/context/"
 PATHS: Final = ("/", "/healthz", "/readyz", "/metrics", "/ullage/sessions")
 OPEN: Final = ("/", "/healthz", "/readyz")
-"""Pages that show nothing of anybody: an orchestrator asks for them without a token."""
+"""Pages that reveal nothing about anybody: an orchestrator asks for them without a token."""
 
 LINKS: Final = (
     ("/healthz", "whether it lives"),
@@ -46,25 +46,25 @@ HTML: Final = "text/html; charset=utf-8"
 
 JSON: Final = "application/json"
 CROWDED: Final = 1.0
-"""Requests that wait for each that is let in, from which on others do better elsewhere."""
+"""Waiting requests per place from which on the proxy calls itself overloaded."""
 
 FRESH_S: Final = 60.0
-"""For how long an upstream that answered counts as reachable."""
+"""Seconds that an upstream counts as reachable after an answer."""
 
 ABSENT_S: Final = 5.0
-"""For how long one that did not is not asked again."""
+"""Seconds before an upstream that did not answer is asked again."""
 
 PATIENCE_S: Final = 2.0
-"""How long an upstream may take to answer a probe."""
+"""Seconds that an upstream may take to answer a probe."""
 
 
 def is_page(path: str) -> bool:
-    """Tell whether a path is a page's."""
+    """Tell whether a path belongs to a page."""
     return path in PATHS or path.startswith(CONTEXT)
 
 
 def reaching(transport: Transport) -> Reaches:
-    """Return a probe: whether anything at all answers on an upstream's HTTP port, in bounded time.
+    """Return a probe: whether anything answers on an upstream's HTTP port, in bounded time.
 
     An error answer, such as 401 without a key, is an answer: the server is there.
     """
@@ -82,9 +82,10 @@ def reaching(transport: Transport) -> Reaches:
 
 @dataclass(slots=True)
 class Readiness:
-    """Whether upstreams can be reached, by what they answered last. For one event loop.
+    """The reachability of upstreams, by their last answers. For one event loop.
 
-    One that answered within the last minute is not asked; at most one probe of each is under way.
+    An upstream that answered within the last minute is not asked; each has at most one probe at a
+    time.
     """
 
     reaches: Reaches
@@ -93,7 +94,7 @@ class Readiness:
     _asking: dict[str, asyncio.Lock] = field(default_factory=dict)
 
     def note_answer(self, name: str) -> None:
-        """Remember that an upstream has just answered a request: it need not be probed."""
+        """Remember that an upstream has just answered a request and needs no probe."""
         self._answered[name] = (self.now(), True)
 
     async def of(self, upstreams: Sequence[Upstream]) -> dict[str, bool]:
@@ -114,11 +115,11 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """Answers for the paths that `is_page` names.
+    """Answers for the paths of `is_page`.
 
-    `metrics` returns the text for Prometheus, `upstreams` those that are served now, `away_s` for
-    how many seconds the store has been away, None where it is there. `leaving` tells whether the
-    process is about to end, `crowding` how many requests wait for each that is let in.
+    `metrics` returns the text for Prometheus, `upstreams` the upstreams served now, `away_s` the
+    seconds since the store went away, or None if it is there. `leaving` tells whether the process
+    is about to end, `crowding` the number of waiting requests per place.
     """
 
     ledger: Ledger
@@ -130,7 +131,7 @@ class Pages:
     crowding: Callable[[], float] = lambda: 0.0
 
     async def __call__(self, scope: SearchArea, receive: Receive, send: Send) -> None:
-        """Answer one request; its body, if any, is not read."""
+        """Answer one request without reading its body."""
         del receive
         method = scope["method"]
         if method in ("GET", "HEAD"):
@@ -170,7 +171,7 @@ class Pages:
         return self._context(path.removeprefix(CONTEXT), viewer)
 
     def _root(self, scope: SearchArea) -> tuple[int, str, bytes]:
-        """Say what this is and where to look: a page for browsers, JSON for all others."""
+        """Introduce the proxy and its pages: an HTML page for browsers, JSON for all others."""
         host, port = (scope.get("server") or ("", 0))[:2]
         shown = f"[{host}]" if ":" in str(host) else host
         found: dict[str, Any] = {
@@ -198,7 +199,7 @@ class Pages:
     async def _ready(self) -> tuple[int, str, bytes]:
         """Say whether requests can be served: an upstream answers, few wait, the process stays.
 
-        A store that is away stops nobody: memory stands in for it.
+        A missing store does not count: memory replaces it.
         """
         if self.leaving():
             return 503, JSON, _json({"status": "leaving"})
@@ -222,7 +223,7 @@ class Pages:
 
 
 def _may_see(viewer: Viewer, entry: Entry) -> bool:
-    """Tell whether the numbers of a conversation are this viewer's to see."""
+    """Tell whether this viewer may see the numbers of a conversation."""
     return viewer.is_operator or (bool(viewer.name) and entry.owner == viewer.name)
 
 

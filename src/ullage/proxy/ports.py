@@ -1,6 +1,6 @@
-"""The guards of a proxy, by what they differ in: whom a request is for, and by which rule.
+"""The guards of a proxy, by everything they differ in: upstream, model, credential, rule.
 
-Those used last are kept, and so is whose window a request asks for. It knows no answers.
+The most recently used guards and questions are kept. The module does not know answers.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Ports:
         self._lock = threading.Lock()
 
     def find(self, call: ProxyCall) -> Port:
-        """Return the port of the guard of a call, with its session's conversations alone."""
+        """Return the port of the guard of a call, limited to the conversations of its session."""
         about = (self.make_question(call), call.upstream.name, call.form.dialect)
         with self._lock:
             last = self._last.get(about)
@@ -65,7 +65,7 @@ class Ports:
         return port if apart is None else port.isolate(apart)
 
     def _find_guard(self, call: ProxyCall, question: Question, *about: Any) -> Port:
-        """Return the port of a question and a rule, whatever sessions there are."""
+        """Return the port of a question and a rule, for all sessions."""
         rule = call.rule
         key = (question, *about, rule)
         made = self._guards.pop(key, None)
@@ -92,11 +92,11 @@ class Ports:
         return made
 
     def is_keeping(self, call: ProxyCall) -> bool:
-        """Tell whether what is left out of a call is kept."""
+        """Tell whether the left-out text of a call is kept."""
         return self._serve.store_transcripts or bool(call.rule.recall_tools)
 
     def make_question(self, call: ProxyCall) -> Question:
-        """Return whose window a call is about; the same value each time."""
+        """Return the question about a call's window; the same object each time."""
         asked = call.model, call.upstream.root, call.credential, self._window(call), call.party
         found = self._questions.get(asked)
         if found is None:
@@ -108,7 +108,7 @@ class Ports:
         return found
 
     def _window(self, call: ProxyCall) -> int | None:
-        """Return the window in tokens where the operator says it, or the request itself has it."""
+        """Return the window in tokens from the operator's rule or the request itself, or None."""
         if call.rule.window is not None:
             return call.rule.window
         options = call.form.spoken.options
@@ -116,12 +116,12 @@ class Ports:
 
 
 def find_policy(call: ProxyCall) -> Policy:
-    """Return the policy of a call; `Serve.rule` names one for every request."""
+    """Return the policy of a call; `Serve.rule` has one for every request."""
     return call.rule.policy or Policy.ladder()
 
 
 def log_event(event: Any) -> None:
-    """Log what an operator has to know; the rest is in headers, pages and metrics."""
+    """Log the events that an operator has to know; headers, pages and metrics show the rest."""
     if isinstance(event, TruncationDetected):
         log.warning("a server cut a prompt in silence: %s", event.truncation)
     elif isinstance(event, WindowCramped | SummaryFailed):

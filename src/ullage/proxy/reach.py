@@ -1,8 +1,8 @@
-"""What a conversation may read back: what was left out of it, and nothing of anybody else's.
+"""The texts that a conversation may read back: its own left-out texts, never anybody else's.
 
-A store is shared, and a reference is no secret: somebody may write one into a message. So one
-counts only where ullage itself wrote it (in the first line of a block), or where it names a text
-that the client has sent itself, in this very request. It knows no store.
+A store is shared and a reference is no secret: anyone may write one into a message. So a reference
+counts only if ullage itself wrote it (in the first line of a block), or if it names a text that the
+client sent in this very request. The module does not know the store.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 Read = Callable[[str], str | None]
 
 DEEPEST: Final = 32
-"""Levels of a message in which texts are looked for."""
+"""Levels of a message that are searched for texts."""
 
 
 def find_reachable(script: Script, history: Transcript, read: Read) -> frozenset[str]:
     """Return the references that a conversation may read back.
 
-    `script` is what was left out of its history, `read` returns the text of a reference, or None.
-    What was left out before may be named by what was left out last.
+    `script` is the left-out part of its history. `read` returns the text of a reference, or None.
+    The last left-out texts may name earlier ones.
     """
     own = _Own(history, read)
     waiting = [name for insert in script.inserts for name in _list_named(insert.text)]
@@ -43,7 +43,7 @@ def find_reachable(script: Script, history: Transcript, read: Read) -> frozenset
 
 
 class _Own:
-    """What the client has sent itself: messages, and the texts in them."""
+    """The messages and texts that the client itself has sent."""
 
     def __init__(self, history: Transcript, read: Read) -> None:
         parts = [part.text for message in history.messages for part in message.parts]
@@ -54,13 +54,13 @@ class _Own:
         self._read = read
 
     def has(self, name: str) -> bool:
-        """Tell whether a reference names an own text, or what an excerpt made of one."""
+        """Tell whether a reference names an own text, or an excerpt of one."""
         if name in self._names:
             return True
         return not self._names.isdisjoint(find_references(self._read(name) or ""))
 
     def follow(self, text: str) -> Iterator[str]:
-        """Yield what a text that was left out names, where ullage wrote that."""
+        """Yield the references in a left-out text that ullage wrote."""
         for piece in self._list_written(text):
             head = piece.partition("\n")[0]
             if piece.startswith(SUMMARY_MARK) and not self._begins_so(head):
@@ -87,7 +87,7 @@ class _Own:
 
 
 def _list_named(block: str) -> Iterable[str]:
-    """Return what a block names: its first line is ullage's, the words behind it are quoted."""
+    """Return the references of a block: ullage wrote its first line, the rest is quoted."""
     return find_references(block.partition("\n")[0])
 
 

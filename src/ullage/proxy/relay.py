@@ -1,7 +1,7 @@
-"""A stream of events on its way to the client: the bytes as they came, and what they tell.
+"""A stream of events on its way to the client: the bytes pass as they came, and are read.
 
-Frames end at a blank line, lines at LF, CR or CRLF and nowhere else (HTML Standard, server-sent
-events). Nothing is held back but the frame that the proxy itself asked for.
+Frames end at a blank line, lines only at LF, CR or CRLF (HTML Standard, server-sent events).
+Nothing is held back except the frame that the proxy itself asked for.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from ullage.core.dialects.sse import Garbled
 from ullage.sdk.streams import Tracker
 
 MOST: Final = 16 * 1024 * 1024
-"""Bytes of a frame; what is larger is relayed and no longer read."""
+"""Most bytes of a frame; a larger one is relayed without being read."""
 
 LAST: Final = 8
-"""Bytes that were sent last, by which a stream that breaks off is ended."""
+"""Number of last sent bytes that are kept, to end a stream that breaks off."""
 
 
 class StreamWatch(Protocol):
@@ -28,44 +28,44 @@ class StreamWatch(Protocol):
 
     @property
     def begun(self) -> bool:
-        """Whether content has come."""
+        """True once content has come."""
         ...
 
     @property
     def ended(self) -> bool:
-        """Whether the terminal event has come."""
+        """True once the terminal event has come."""
         ...
 
     @property
     def known(self) -> bool:
-        """Whether the stream has a terminal event, and was read so far."""
+        """True if the stream has a terminal event, and was read so far."""
         ...
 
     @property
     def failed(self) -> Any:
-        """The error in the place of an answer, or None."""
+        """The error instead of an answer, or None."""
         ...
 
     @property
     def report(self) -> Any:
-        """What was told of usage, or None."""
+        """The usage report, or None."""
         ...
 
     @property
     def events(self) -> int:
-        """How many events have come, those that say nothing among them."""
+        """Number of events so far, including those without content."""
         ...
 
     def feed(self, chunk: bytes) -> bytes:
-        """Take the next bytes; return those that go on to the client now."""
+        """Take the next bytes; return those to send to the client now."""
         ...
 
     def rest(self) -> bytes:
-        """Return what is left when the stream has ended."""
+        """Return the rest when the stream has ended."""
         ...
 
     def cut(self, text: str) -> bytes:
-        """Return what tells the client that the stream stopped before its end."""
+        """Return the bytes that tell the client that the stream stopped early."""
         ...
 
 
@@ -83,43 +83,43 @@ class LineRelay:
 
     @property
     def begun(self) -> bool:
-        """Whether content has come."""
+        """True once content has come."""
         return self.tracker.begun
 
     @property
     def ended(self) -> bool:
-        """Whether the terminal line has come."""
+        """True once the terminal line has come."""
         return self.tracker.ended
 
     @property
     def failed(self) -> Any:
-        """The error that came in its place, or None."""
+        """The error instead of the terminal line, or None."""
         return self.tracker.failed
 
     @property
     def report(self) -> Any:
-        """What the terminal line told, or None."""
+        """The report of the terminal line, or None."""
         return self.tracker.report
 
     @property
     def events(self) -> int:
-        """How many lines have come, those that say nothing among them."""
+        """Number of lines so far, including those without content."""
         return self._events
 
     def feed(self, chunk: bytes) -> bytes:
-        """Take the next bytes; all of them go on."""
+        """Take the next bytes; all of them are sent on."""
         if self.known:
             try:
                 for line in self._cutter.feed(chunk):
                     self._take(line)
                     self._events += 1
             except (Garbled, RecursionError):
-                self.known = False  # a line beyond all bounds: relayed, and no longer read
+                self.known = False  # a line beyond all bounds: relayed unread
         self._last = (self._last + chunk)[-LAST:]
         return chunk
 
     def rest(self) -> bytes:
-        """Read what is left; it has gone on already."""
+        """Read the rest, which was already sent on."""
         try:
             self._take(self._cutter.end())
         except RecursionError:
@@ -127,11 +127,11 @@ class LineRelay:
         return b""
 
     def cut(self, text: str) -> bytes:
-        """Return the line that tells the client of a stream that broke off."""
+        """Return the line that tells the client that the stream broke off."""
         return registry.find(self._dialect).errors.break_off(text, self._last)
 
     def _take(self, line: bytes) -> None:
-        """Read a line that may tell something; of content, only the first one does."""
+        """Read a line if it may hold information; of content, only the first line does."""
         if self.tracker.begun and self._telling.search(line) is None:
             return
         try:
@@ -143,10 +143,10 @@ class LineRelay:
 
 
 class EventRelay:
-    """What one stream tells as its bytes pass.
+    """The data of one stream, read as its bytes pass.
 
-    With `spliced` the proxy asked for the report of usage: the frame that holds it and nothing
-    else is left out.
+    With `spliced` the proxy asked for the usage report: the frame that holds only this report is
+    left out.
     """
 
     def __init__(self, dialect: str, *, spliced: bool = False) -> None:
@@ -163,17 +163,17 @@ class EventRelay:
 
     @property
     def begun(self) -> bool:
-        """Whether content has come."""
+        """True once content has come."""
         return self.tracker.begun
 
     @property
     def ended(self) -> bool:
-        """Whether the terminal event has come."""
+        """True once the terminal event has come."""
         return self.tracker.ended or self._done
 
     @property
     def known(self) -> bool:
-        """Whether all of it was read: then an end without a terminal event is none."""
+        """True if all of it was read: only then is a missing terminal event meaningful."""
         return not self._deaf
 
     @property
@@ -183,11 +183,12 @@ class EventRelay:
 
     @property
     def report(self) -> Any:
-        """What was told of usage, or None."""
+        """The usage report, or None."""
         return self.tracker.report
 
     def cut(self, text: str) -> bytes:
-        """Return what tells the client of a stream that broke off, an open frame ended first."""
+        """Return the bytes that report a broken stream to the client, closing an open frame first.
+        """
         left = self.rest()
         return (
             left
@@ -196,7 +197,7 @@ class EventRelay:
         )
 
     def feed(self, chunk: bytes) -> bytes:
-        """Take the next bytes; return those that go on to the client now."""
+        """Take the next bytes; return those to send to the client now."""
         if self._deaf:
             return chunk
         if not self._tail and _one(chunk):
@@ -214,7 +215,7 @@ class EventRelay:
             start, sent = stop, 0
         self._tail = data[start:]
         if self._spliced and self.tracker.ended:
-            self._sent = sent  # the frame with the usage comes next: it goes out whole, or not
+            self._sent = sent  # the usage frame comes next: it is sent whole or not at all
         else:
             out.append(self._tail[sent:])
             self._sent = len(self._tail)
@@ -225,9 +226,9 @@ class EventRelay:
         return b"".join(out)
 
     def rest(self) -> bytes:
-        """Return what is left when the stream has ended: an unfinished frame as it is.
+        """Return the rest when the stream has ended, an unfinished frame as it is.
 
-        Servers forget the blank line behind the last frame: it is read all the same.
+        Servers forget the blank line after the last frame: it is read all the same.
         """
         tail, sent = self._tail, self._sent
         self._tail, self._sent = b"", 0
@@ -239,10 +240,10 @@ class EventRelay:
         return tail[sent:]
 
     def _read_frame(self, frame: bytes) -> bool:
-        """Read a frame; tell whether it holds the report of usage and nothing else."""
+        """Read a frame; tell whether it holds only the usage report."""
         self.events += 1
         if self.tracker.begun and self._telling.search(frame) is None:
-            return False  # content, and no first one: it tells nothing more
+            return False  # later content: nothing more to learn
         data = read_data(frame)
         if data is None or data == b"[DONE]":
             self._done = self._done or data is not None
@@ -263,7 +264,7 @@ def _one(chunk: bytes) -> bool:
 
 
 def read_data(frame: bytes) -> bytes | None:
-    """Return the data of a frame, None where it has none (a comment, a name alone)."""
+    """Return the data of a frame, or None without data (a comment, a name alone)."""
     if frame.startswith(b"data: ") and frame.count(b"\n") == _LINES and b"\r" not in frame:
         return frame[6:-2]
     lines = [line for line in _ENDS.split(frame) if line.startswith(b"data")]
@@ -272,13 +273,13 @@ def read_data(frame: bytes) -> bytes | None:
 
 
 _LINES: Final = 2
-"""Line ends of the frame that nearly all are: one line of data, and the blank one."""
+"""Line ends of nearly all frames: one line of data, and the blank one."""
 
 BLANK: Final = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
-"""What ends a frame."""
+"""The end of a frame."""
 
 LONGEST_BLANK: Final = 3
-"""Bytes of two line ends of which the last is not there yet."""
+"""Bytes of two line ends if the last byte has not come yet."""
 
 _ENDS: Final = re.compile(rb"\r\n|\n|\r")
 _JSON: Final = msgspec.json.Decoder()

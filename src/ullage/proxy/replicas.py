@@ -1,15 +1,15 @@
-"""What one replica of a proxy learned, told to the others, and what they did, taken in.
+"""Replicas of a proxy: sends the lessons of this one, and takes in those of the others.
 
-| what | told when | what is done with it |
+| kind | sent when | effect at the others |
 |---|---|---|
 | counting | reports agree, or a model refused a history by a law | lessons of the runtime |
-| window | an event says more of a window than what was told | ledger of evidence |
-| forgotten | somebody had what was learned of a model forgotten | the same here |
-| refused | an upstream minds a field that was added | not added here, either |
-| steering | an operator pinned a message, or took a compaction back | the same here |
+| window | an event says more of a window than the last record | ledger of evidence |
+| forgotten | somebody made the proxy forget the lessons about a model | the same |
+| refused | an upstream refuses a field that was added | not added either |
+| steering | an operator pinned a message, or undid a compaction | the same |
 
-Sizes of histories and readable references are found by name (`stored`, `fitting`). It decides
-nothing about a request.
+Sizes of histories and readable references are found by name (`stored`, `fitting`). The module
+decides nothing about a request.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from ullage.windows import Question
 
 TOPIC: Final = "learned"
-"""What replicas call all of this among their shared records: one look has it all."""
+"""The topic of these shared records: one look finds them all."""
 
 REFUSED: Final = ("what", "upstream", "model", "party")
 
 
 class Replicas:
-    """Connects one proxy with those beside it. `guarding` is what a configuration made last."""
+    """Connects one proxy with its replicas. `guarding` is made by the latest configuration."""
 
     def __init__(self, sharing: Sharing, runtime: Runtime) -> None:
         self._sharing, self._runtime = sharing, runtime
@@ -56,23 +56,23 @@ class Replicas:
 
     @property
     def backlog(self) -> int:
-        """How many records wait to be written for the others."""
+        """Number of records that wait to be written for the others."""
         return self._sharing.backlog
 
     async def begin(self, store: Store) -> None:
-        """Take in what the others have told so far; tell and hear from now on."""
+        """Take in the records of the others so far; tell and hear from now on."""
         await self._sharing.begin(store)
         if self._sharing.is_on:
             self._runtime.lessons.tell = self._tell_lesson
             self._runtime.windows.ledger.tell = self._tell_claims
 
     async def aclose(self) -> None:
-        """Tell what is still to be told, and nothing more."""
+        """Write the pending records, then stop."""
         self._runtime.lessons.tell = self._runtime.windows.ledger.tell = None
         await self._sharing.aclose()
 
     def join(self, guarding: Guarding, before: Guarding | None = None) -> Guarding:
-        """Have guards tell and hear; they go on with what those `before` them were told."""
+        """Connect guards with the replicas; they continue with the state of those `before` them."""
         if before is not None:
             guarding.steering, guarding.refused = before.steering, before.refused
         guarding.tell_refused, guarding.tell_steered = self._tell_refused, self._tell_steering
@@ -83,7 +83,7 @@ class Replicas:
         return guarding
 
     def forget(self, question: Question) -> None:
-        """Forget what was learned of a model, here and at the others."""
+        """Forget the lessons about a model, here and at the other replicas."""
         self._runtime.forget(question)
         value = {"own": question.own_key, "at": self._runtime.now()}
         self._sharing.tell(TOPIC, question.key, "forgotten", value)
@@ -109,7 +109,7 @@ class Replicas:
     # --- hearing --------------------------------------------------------------------------------
 
     def _hear(self, scope: str, name: str, value: Mapping[str, Any]) -> None:
-        """Take in what another replica told; what a newer one may tell is left."""
+        """Take in a record of another replica; unknown names of newer versions are skipped."""
         ear = self._ears.get(name)
         if ear is not None:
             ear(scope, value)
@@ -140,7 +140,7 @@ class Replicas:
         self._have_taken_in(lambda guarding: guarding.take_in(named, pins, spared=spared))
 
     def _have_taken_in(self, take_in: Callable[[Guarding], None]) -> None:
-        """Have guards take something in: those that there are, else the first ones."""
+        """Apply a change to the guards, or to the first ones once they exist."""
         if self._guarding is None:
             self._heard.append(take_in)
         else:

@@ -1,7 +1,7 @@
-"""A stream of one round on its way to the client: without calls of the tools that were added.
+"""The stream of one round on its way to the client, without calls of the added tools.
 
-What of it the client sees is `core.dialects.rounds`' to say, frame by frame; what it asks for is
-read beside. Frames end as `proxy.relay` has it.
+`core.dialects.rounds` decides, frame by frame, what the client sees; the calls are read from the
+same frames. Frames end as in `proxy.relay`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class RoundRelay(EventRelay):
-    """What one round tells as its frames pass, and which of them go on.
+    """The data of one round, read as its frames pass, and the frames to send on.
 
-    With `spliced` the proxy asked for the report of usage, and the frame that holds it and nothing
-    else is left out. `salt` names calls that came without an id.
+    With `spliced` the proxy asked for the usage report: the frame that holds only this report is
+    left out. `salt` names calls that came without an id.
     """
 
     def __init__(
@@ -35,15 +35,15 @@ class RoundRelay(EventRelay):
 
     @property
     def has_turned(self) -> bool:
-        """Whether the round is over, and asked for a tool that was added."""
+        """True if the round is over and called an added tool."""
         return self._rounds.turned and self.ended and self.failed is None
 
     def reply(self) -> Reply:
-        """Return the answer of the round, whatever of it went on."""
+        """Return the answer of the round, whether or not it was sent on."""
         return self._reader.reply()
 
     def feed(self, chunk: bytes) -> bytes:
-        """Take the next bytes; return what goes on to the client now."""
+        """Take the next bytes; return those to send to the client now."""
         if self._deaf:
             return b"" if self._rounds.turned else chunk
         data = self._tail + chunk
@@ -62,13 +62,13 @@ class RoundRelay(EventRelay):
         return b"".join(out)
 
     def rest(self) -> bytes:
-        """Return what is left when the stream has ended, an unfinished frame among it."""
+        """Return the rest when the stream has ended, including an unfinished frame."""
         tail, self._tail = self._tail, b""
         self._open = bool(tail) and BLANK.search(tail) is None
         return (self._pass(tail) if tail else b"") + self._rounds.end()
 
     def _pass(self, frame: bytes) -> bytes:
-        """Read a frame; return what of it goes on."""
+        """Read a frame; return its part to send on."""
         self.events += 1
         event = self._read(frame)
         if event is None:
@@ -80,7 +80,7 @@ class RoundRelay(EventRelay):
         return self._rounds.take(event, frame)
 
     def _read(self, frame: bytes) -> Mapping[str, Any] | None:
-        """Return the event of a frame, None where it holds none."""
+        """Return the event of a frame, or None without one."""
         data = read_data(frame)
         if data is None or data == b"[DONE]":
             self._done = self._done or data is not None

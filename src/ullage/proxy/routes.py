@@ -1,6 +1,6 @@
-"""The routes of the proxy: what is guarded, in which dialect, and what is forwarded.
+"""The routes of the proxy: the guarded paths with their dialects, and the forwarded ones.
 
-What stands in no row is not there: nothing is passed through blindly.
+A path without a row does not exist: nothing is passed through blindly.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from ullage.core.messages.transcript import DialectName
 
 @dataclass(frozen=True, slots=True)
 class GuardedPath:
-    """A path that carries conversations: its dialect, and where a body has its parts.
+    """A path that carries conversations: its dialect, and the names of the parts of its body.
 
-    `model` and `streams` are what the path says of the model and of the answer, None where the body
-    says it.
+    `model` and `streams` are the model and the kind of answer that the path names, None if the body
+    names them.
     """
 
     dialect: DialectName
@@ -29,11 +29,11 @@ class GuardedPath:
 
     @property
     def spoken(self) -> Dialect:
-        """The dialect itself."""
+        """The dialect as an object."""
         return registry.find(self.dialect)
 
     def spell(self, given: Mapping[str, Any]) -> GuardedPath:
-        """Return the path with its fields by the names that a request gives them."""
+        """Return the path with the field names that a request uses."""
         spelled = self.fields.spell(given)
         return self if spelled is self.fields else replace(self, fields=spelled)
 
@@ -49,7 +49,7 @@ CHECKED: Final = frozenset(path for known in registry.dialects() for path in kno
 """POST requests with a body that is checked and forwarded as it came."""
 
 PLAIN: Final = tuple(route for known in registry.dialects() for route in known.routes.plain)
-"""Methods and paths that are forwarded without a look at what they carry."""
+"""Methods and paths that are forwarded without reading the body."""
 
 
 ADDRESSED: Final = tuple(
@@ -59,7 +59,7 @@ ADDRESSED: Final = tuple(
 
 
 def find_form(path: str) -> GuardedPath | None:
-    """Return how a path carries conversations, None where it carries none."""
+    """Return the form of a path that carries conversations, or None."""
     found = GUARDED.get(path)
     if found is not None:
         return found
@@ -71,7 +71,7 @@ def find_form(path: str) -> GuardedPath | None:
 
 
 def find_checked(path: str) -> tuple[bool, str | None]:
-    """Tell whether a path has a body that is checked and forwarded, and which model it names."""
+    """Tell whether the body of a path is checked and forwarded, and which model the path names."""
     for _, address in ADDRESSED:
         match = address.shape.fullmatch(path)
         if match is not None and address.fields is None:
@@ -92,7 +92,7 @@ def dialect(path: str) -> DialectName:
 
 
 def plain(method: str, path: str) -> bool:
-    """Tell whether a request is forwarded as it is. A path with `..` in it never is."""
+    """Tell whether a request is forwarded as it is. Paths with `..` or `//` never are."""
     if ".." in path or "//" in path:
         return False
     return any(method in methods and shape.fullmatch(path) for methods, shape in PLAIN)

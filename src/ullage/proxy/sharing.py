@@ -1,9 +1,9 @@
-"""What replicas of a proxy tell each other through their store: small records, written behind.
+"""Small records that replicas of a proxy share through their store, written in the background.
 
-What this one learns is told and written soon after; what others wrote is found by name where this
-one does not know, or heard of by looking every `LOOK_S` seconds. No request waits for a write. A
-store that is away, or one that shares nothing, changes no answer: each replica then knows its own.
-It knows no topic.
+Each replica writes its lessons soon after it learns them. It reads the records of others by name if
+it does not know something itself, and looks for new ones every `LOOK_S` seconds. No request waits
+for a write. If the store is away or shares nothing, each replica uses only its own data and answers
+all the same. The module does not know topics.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 log = logging.getLogger("ullage.proxy")
 
 LOOK_S: Final = 0.5
-"""Seconds between two looks at what others wrote of the topics that are listened to."""
+"""Seconds between two looks at the topics that are listened to."""
 
 MOST: Final = 10_000
-"""Records that wait to be written; of more, the oldest are given up."""
+"""Records that wait to be written; beyond that, the oldest are dropped."""
 
 AT_ONCE: Final = 500
 """Records that are written in one transaction."""
 
 AWAY_S: Final = 5.0
-"""Seconds after a failure in which nothing is looked up: what is not known here stays unknown."""
+"""Seconds after a failure in which nothing is looked up in the store."""
 
 Hear = Callable[[str, str, Mapping[str, Any]], None]
-"""Takes in what another replica wrote: scope, name, value."""
+"""Takes in a record of another replica: scope, name, value."""
 
 Key = tuple[str, str, str]
 Result = TypeVar("Result")
@@ -64,20 +64,20 @@ class Sharing:
 
     @property
     def is_on(self) -> bool:
-        """Whether it was begun with a store that shares records."""
+        """True if it was begun with a store that shares records."""
         return self._notes is not None
 
     @property
     def backlog(self) -> int:
-        """How many records wait to be written."""
+        """Number of records that wait to be written."""
         return len(self._waiting)
 
     def listen(self, topic: str, hear: Hear) -> None:
-        """Have what others write of a topic taken in."""
+        """Pass the records that others write for a topic to `hear`."""
         self._listeners[topic] = hear
 
     def tell(self, topic: str, scope: str, name: str, value: Mapping[str, Any]) -> None:
-        """Have a record written soon; in the place of one of its name that still waits."""
+        """Write a record soon, replacing a waiting one of the same name."""
         if self._notes is None:
             return
         note = SharedNote(topic, scope, name, value)
@@ -91,9 +91,9 @@ class Sharing:
                 self._loop.call_soon_threadsafe(self._woken.set)
 
     async def find(self, topic: str, scope: str, name: str) -> Mapping[str, Any] | None:
-        """Return a record's value as anybody wrote it last, None for one that cannot be found.
+        """Return the newest value of a record, or None if it cannot be found.
 
-        It waits for the store, for a second at most.
+        It waits at most one second for the store.
         """
         notes = self._notes
         if notes is None:
@@ -105,7 +105,7 @@ class Sharing:
         return await self._ask(self._desk.reads, partial(notes.read, topic, scope, name))
 
     async def begin(self, store: Store) -> None:
-        """Take in what others wrote so far, and go on writing and looking until `aclose`."""
+        """Take in the records of others so far, and go on writing and looking until `aclose`."""
         self._notes, self._desk = notes_of(store), desk_of(store)
         if self._notes is None or self._task is not None:
             return
@@ -114,7 +114,7 @@ class Sharing:
         self._begin_task()
 
     async def aclose(self) -> None:
-        """Look no more, and write what waits, as far as the store takes it."""
+        """Stop looking, and write the pending records as far as the store accepts them."""
         task, self._task, self._loop = self._task, None, None
         if task is not None:
             task.cancel()
@@ -137,7 +137,7 @@ class Sharing:
                 await self._look()
 
     def _go_on_later(self, task: asyncio.Task[None]) -> None:
-        """Begin anew after a fault: one of who hears, or of a store."""
+        """Begin anew after a fault of a listener or of the store."""
         if task is self._task and self._loop is not None and not task.cancelled():
             log.error("could not send to or receive from the replicas", exc_info=task.exception())
             self._loop.call_later(LOOK_S, self._begin_task)
@@ -148,7 +148,7 @@ class Sharing:
             self._task.add_done_callback(self._go_on_later)
 
     async def _write(self) -> bool:
-        """Write some of what waits; tell whether the store took it."""
+        """Write some pending records; tell whether the store accepted them."""
         notes = self._notes
         assert notes is not None  # noqa: S101 - without them nothing waits
         with self._lock:
@@ -163,7 +163,7 @@ class Sharing:
         return True
 
     async def _look(self) -> None:
-        """Take in what was written since the last look."""
+        """Take in the records that were written since the last look."""
         notes = self._notes
         assert notes is not None  # noqa: S101 - nobody looks without them
         for topic, hear in self._listeners.items():
@@ -178,14 +178,14 @@ class Sharing:
     def _take(self, hear: Hear, note: SharedNote) -> None:
         with self._lock:
             if (note.topic, note.scope, note.name) in self._waiting:
-                return  # this replica says something newer, which the others hear next
+                return  # this replica has a newer record, which the others hear next
         try:
             hear(note.scope, note.name, note.value)
         except (KeyError, TypeError, ValueError) as error:
             log.warning("a shared record of %s cannot be read: %s", note.topic, error)
 
     async def _ask(self, threads: Threads, work: Callable[[], Result]) -> Result | None:
-        """Return what the store answers, None where it does not in time."""
+        """Return the store's answer, or None if it fails or is late."""
         loop = asyncio.get_running_loop()
         if loop.time() < self._away_until:
             return None

@@ -1,4 +1,4 @@
-"""The proxy's conversations as a source of what is shown, with what an operator may do to them."""
+"""The proxy's conversations as a source for the pages, with the actions of an operator."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from ullage.proxy.app import App
 
 PINNED: Final = 10_000
-"""Messages that operators may pin in all."""
+"""Most messages that operators may pin in all."""
 
 
 class ProxySource:
-    """Shows the conversations of one proxy; rows are put into its feed by requests."""
+    """Shows the conversations of one proxy; requests put the rows into its feed."""
 
     name = SOURCE
     is_behind = False
@@ -46,7 +46,7 @@ class ProxySource:
         return ()
 
     def read_detail(self, name: str, *, reads: bool) -> SessionDetail:
-        """Return all that is known of a conversation; raises UnknownConversation."""
+        """Return all data about a conversation; raises UnknownConversation."""
         return self._watch.read_detail(name, reads=reads)
 
     def review(self, name: str, number: int, *, reads: bool) -> CompactionReview:
@@ -58,14 +58,15 @@ class ProxySource:
         return self._watch.list_messages(name)
 
     def act(self, name: str, action: str, options: dict[str, Any]) -> dict[str, Any]:
-        """Undo the last compaction, pin a message, read a text back, plan under another policy."""
+        """Undo the last compaction, pin a message, read a text back, or plan with another policy.
+        """
         act = self._acts.get(action)
         if act is None:
             raise NotPossible(f"conversations of the proxy cannot {action:.40}")
         return act(name, options)
 
     def close(self) -> None:
-        """Hold nothing: the proxy closes what is its own."""
+        """Do nothing: the proxy closes its own resources."""
 
     def _undo(self, name: str, options: dict[str, Any]) -> dict[str, Any]:
         del options
@@ -109,7 +110,7 @@ class ProxySource:
         return {"forgotten": question.model or "the model", "at": question.base_url or ""}
 
     def _name(self, name: str, messages: Sequence[Any]) -> bytes:
-        """Return what names a conversation when it comes again."""
+        """Return the digest of the beginning of a conversation, which identifies it."""
         question = self._watch.find_question(name)
         return digest_conversation(messages, make_whom(question.base_url, question.party))
 

@@ -1,6 +1,6 @@
-"""How a conversation stands with a request that goes out: numbers and names, no text of it.
+"""The state of a conversation at one of its requests: numbers and names, no text.
 
-It decides nothing, and knows no guard.
+The module decides nothing, and does not know guards.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from ullage.proxy.stored import MeasuredRequest
 
 SHOWN: Final = 8
-"""Characters of a conversation's id that the log shows: enough to find it among the last 1,000."""
+"""Characters of a conversation's id in the log: enough to find it among the last 1,000."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """A compaction that a request led to, in tokens, and how it was made."""
+    """A compaction that a request caused, in tokens, and its strategy."""
 
     before: int
     after: int
@@ -41,12 +41,11 @@ class Reduction:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What was found out of a request before it was sent.
+    """The guard's finding about a request before it was sent.
 
-    `name` is what the conversation is known by, `needed` the tokens that an answer needs at least,
-    None where the window is unknown. `made` is a compaction made for this request; `is_compacted`
-    says that something was left out of it. `max_tokens` is the limit of the answer as it was
-    checked.
+    `name` identifies the conversation. `needed` are the tokens that an answer needs at least, None
+    if the window is unknown. `made` is a compaction made for this request; `is_compacted` says that
+    something was left out of it. `max_tokens` is the limit of the answer that was checked.
     """
 
     name: str
@@ -62,7 +61,7 @@ class Standing:
 
 
 def find_standing(call: ProxyCall, view: View, policy: Policy) -> Standing:
-    """Return how a conversation stands with a request as a guard hands it out."""
+    """Return the state of a conversation at a request that a guard prepared."""
     prepared, window = view.prepared, view.window
     made = prepared.checkpoint
     compacted = None
@@ -85,9 +84,9 @@ def find_standing(call: ProxyCall, view: View, policy: Policy) -> Standing:
 
 
 def find_name(call: ProxyCall, view: View) -> str:
-    """Return what a conversation is known by: its client's word, or the chain up to its task.
+    """Return the name of a conversation: its client's session, or the hash chain up to its task.
 
-    Clients with tokens that begin with the same words hold conversations of their own.
+    Clients with different tokens have separate conversations, even if the first words are the same.
     """
     if call.session and call.apart:
         return call.apart
@@ -104,9 +103,9 @@ def make_entry(
     at: float,
     status: int,
 ) -> Entry:
-    """Return how a conversation stands, for the pages; `before` is the entry of its last request.
+    """Return the ledger entry of a conversation; `before` is the entry of its last request.
 
-    `at` is when it was, in seconds since the epoch, `status` the one that came.
+    `at` is the time in seconds since the epoch, `status` the HTTP status of the answer.
     """
     if isinstance(found, Standing):
         assessed, tier, made = found.assessment, found.tier, found.made
@@ -138,7 +137,7 @@ def make_entry(
 
 
 def describe(call: ProxyCall, found: Standing | MeasuredRequest | None, line: RequestLine) -> None:
-    """Put into a line of the log what is known of a call."""
+    """Put the known data of a call into a log line."""
     if not isinstance(found, Standing):
         if found is not None and found.found is not None:
             line.conversation = found.name[:SHOWN]
@@ -155,9 +154,9 @@ def describe(call: ProxyCall, found: Standing | MeasuredRequest | None, line: Re
 
 
 def find_full(call: ProxyCall, found: Standing) -> tuple[int, int] | None:
-    """Return (tokens, bound) where a client that compacts by itself should do it now.
+    """Return (tokens, bound) if a client that compacts by itself should do so now.
 
-    Room is left for the shortest answer of use. What only may be over is sent.
+    Room is left for the shortest useful answer. A request that is only possibly over is sent.
     """
     bound, total = found.window.working_tokens, found.window.total_tokens
     if bound is None:

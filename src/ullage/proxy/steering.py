@@ -1,6 +1,6 @@
-"""What an operator asked of conversations on a page: which messages stay, which histories too.
+"""The wishes of an operator for conversations, from a page: pinned messages, spared histories.
 
-A conversation is known again by whom it is for and by how it begins, a message by its text.
+A conversation is known again by its upstream, its party and its beginning, a message by its text.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Steering:
-    """Pinned messages by conversation, and conversations whose last compaction was taken back.
+    """Pinned messages by conversation, and conversations whose last compaction was undone.
 
-    Conversations and messages are digests. False where nothing was asked.
+    Conversations and messages are digests. False if there are no wishes.
     """
 
     pins: Mapping[bytes, frozenset[bytes]] = field(default_factory=dict)
@@ -32,22 +32,22 @@ class Steering:
 
     @property
     def size(self) -> int:
-        """How many messages are pinned."""
+        """Number of pinned messages."""
         return sum(map(len, self.pins.values()))
 
     def toggle(self, conversation: bytes, message: bytes) -> Steering:
-        """Pin a message that is not pinned; let one go that is."""
+        """Pin a message, or unpin it if it is pinned."""
         kept = self.pins.get(conversation, frozenset()) ^ {message}
         rest = {name: held for name, held in self.pins.items() if name != conversation}
         return replace(self, pins={**rest, conversation: kept} if kept else rest)
 
     def spare(self, conversation: bytes, *, yes: bool) -> Steering:
-        """Have a conversation compacted where it does not fit alone, or as its policy says."""
+        """Compact a conversation only if it does not fit, or again as its policy says."""
         spared = self.spared | {conversation} if yes else self.spared - {conversation}
         return replace(self, spared=spared)
 
     def put(self, conversation: bytes, pins: frozenset[bytes], *, spared: bool) -> Steering:
-        """Have of a conversation these messages pinned and no others, and it spared or not."""
+        """Replace the pinned messages of a conversation, and set whether it is spared."""
         rest = {name: held for name, held in self.pins.items() if name != conversation}
         return replace(
             self.spare(conversation, yes=spared),
@@ -55,7 +55,7 @@ class Steering:
         )
 
     def apply(self, call: ProxyCall) -> tuple[ProxyCall, bytes | None]:
-        """Return a call as it is to be planned, and its conversation where it is spared."""
+        """Return a call with these wishes applied, and its conversation if it is spared."""
         if not self:
             return call, None
         named = digest_conversation(call.body.history, find_whom(call))
@@ -68,29 +68,29 @@ class Steering:
 
 
 def find_whom(call: ProxyCall) -> str:
-    """Return whom a conversation is for: its upstream and its party."""
+    """Return the owner of a conversation: its upstream and its party."""
     return make_whom(f"{call.upstream.root}/v1", call.party)
 
 
 def make_whom(base_url: str | None, party: str) -> str:
-    """Return what tells apart equal conversations of several servers and clients."""
+    """Return a key that separates equal conversations of several servers and clients."""
     return f"{base_url or ''}|{party}"
 
 
 def digest_conversation(history: Sequence[Any], whom: str) -> bytes:
-    """Return what names a conversation when it comes again: all up to what its user said first."""
+    """Return the digest of a conversation: of all messages up to the first of its user."""
     spoken = (isinstance(one, Mapping) and one.get("role") == "user" for one in history)
     first = next((place for place, said in enumerate(spoken) if said), 0)
     return _digest([whom, *map(_settle, history[: first + 1])])
 
 
 def digest_message(message: Any) -> bytes:
-    """Return what names a message when it comes again, in its conversation alone."""
+    """Return the digest of a message, unique only within its conversation."""
     return _digest(_settle(message))
 
 
 def _settle(value: Any) -> Any:
-    """Return a message without what clients write otherwise each time: marks of their cache."""
+    """Return a message without the parts that clients change each time: marks of their cache."""
     if isinstance(value, Mapping):
         settled = {key: _settle(one) for key, one in value.items() if key != "cache_control"}
         content = settled.get("content")

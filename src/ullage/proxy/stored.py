@@ -1,8 +1,9 @@
-"""Histories that a server keeps: how large they are, by what it reported of them last.
+"""The sizes of histories that a server keeps, from its last reports.
 
-The id of a response stands for all that led to it, and for itself; that of a conversation for
-the same; that of a stored prompt for what it adds to a request. Numbers alone are kept: in memory,
-and for other replicas where the store shares records. It changes no request.
+The id of a response names everything that led to it and the response itself; the id of a
+conversation means the same. The id of a stored prompt names its addition to a request. Only numbers
+are kept: in memory, and for other replicas if the store shares records. The module changes no
+request.
 """
 
 from __future__ import annotations
@@ -27,34 +28,35 @@ if TYPE_CHECKING:
     from ullage.proxy.sharing import Sharing
 
 MOST: Final = 10_000
-"""Ids that are kept; the one heard of longest ago is forgotten first."""
+"""Most ids that are kept; the least recently used one is dropped first."""
 
 RESPONSE: Final = "previous_response_id"
 CONVERSATION: Final = "conversation"
 PROMPT: Final = "prompt"
 
 NAMES: Final = (RESPONSE, CONVERSATION, PROMPT)
-"""Fields that name a history, the one that holds the others first (OpenAI, Responses API)."""
+"""Fields that name a history, the one that contains the others first (OpenAI, Responses API)."""
 
 LONGEST: Final = 200
-"""Characters of an id."""
+"""Most characters of an id."""
 
 WRITING_S: Final = 0.05
-"""Seconds in which another replica has written the size of what it has just answered. They are
-waited once for an id that nobody has told of, by a request whose history the server keeps."""
+"""Seconds within which another replica writes the size of its last answer. A request whose history
+the server keeps waits this long once for an unknown id."""
 
 TOPIC: Final = "history"
-"""What replicas call the sizes of histories among their shared records."""
+"""The topic under which replicas share the sizes of histories."""
 
 Key = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What an id stands for: tokens of the model, from a report.
+    """The size of a history with an id: tokens of the model, from a report.
 
-    `fixed` is what instructions and tools took in that request, in the counter's own tokens: they
-    do not come along, the next request brings its own. `name` is what the conversation is called.
+    `fixed` is the size of instructions and tools in that request, in the counter's own tokens: they
+    are not part of the history, since the next request brings its own. `name` is the name of the
+    conversation.
     """
 
     size: Size
@@ -62,7 +64,7 @@ class Held:
     name: str
 
     def with_(self, new: Measure) -> Count:
-        """Return the size of a request: what the server holds, and what the request brings."""
+        """Return the size of a request: the history at the server plus the new part."""
         scale = new.scale
         added = scale.of(new.total)
         low, best, high = (one + other for one, other in zip(self.size, added, strict=True))
@@ -79,16 +81,16 @@ class Held:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Held:
-        """Read what `to_dict` wrote; raises KeyError and TypeError for anything else."""
+        """Read the data of `to_dict`; raises KeyError and TypeError for anything else."""
         return cls(Size(*data["size"]), Size(*data["fixed"]), str(data["name"]))
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRequest:
-    """A request whose response will have an id: by itself, and what it is called.
+    """A request whose response will have an id: its own size, and its conversation's name.
 
-    `key` is the history that it names, None where it brings its own. `found` says how full the
-    window is with both, `basis` what that rests on; a guarded request has these of its guard.
+    `key` is the history that it names, None if it brings its own. `found` says how full the window
+    is with both, `basis` is the source of that. A guarded request has both from its guard.
     """
 
     scope: str
@@ -102,9 +104,9 @@ class MeasuredRequest:
 
 
 class Histories:
-    """What is known of histories by their ids, each scope apart. Safe to share between threads.
+    """The known sizes of histories by id, each scope apart. Safe to share between threads.
 
-    With `sharing` other replicas know it, too.
+    With `sharing`, other replicas know them too.
     """
 
     def __init__(self, most: int = MOST, sharing: Sharing | None = None) -> None:
@@ -113,7 +115,7 @@ class Histories:
         self._lock = threading.Lock()
 
     def find(self, scope: str, key: Key | None) -> Held | None:
-        """Return what a history holds, None where nobody has told."""
+        """Return the size of a history, or None if it is unknown."""
         with self._lock:
             held = self._held.get((scope, *key)) if key is not None else None
             if held is not None and key is not None:
@@ -121,13 +123,13 @@ class Histories:
             return held
 
     async def fetch(self, scope: str, key: Key | None) -> Held | None:
-        """Do as `find`; what this process does not know, another replica may have written."""
+        """Do the same as `find`; if it is unknown here, ask the records of other replicas."""
         held = self.find(scope, key)
         if held is not None or key is None or self._sharing is None:
             return held
         name = _hash_key(key)
         told = await self._sharing.find(TOPIC, scope, name)
-        if told is None and self._sharing.is_on:  # its answer may have been another's a moment ago
+        if told is None and self._sharing.is_on:  # another replica may have answered a moment ago
             await asyncio.sleep(WRITING_S)
             told = await self._sharing.find(TOPIC, scope, name)
         if told is None:
@@ -140,9 +142,9 @@ class Histories:
         return held
 
     def learn(self, sent: MeasuredRequest, report: Any) -> Usage | None:
-        """Remember what a report says of the history that was named, and of its response's id.
+        """Remember the reported size of the named history, and of its response's id.
 
-        Returns its usage, None where it has none.
+        Returns the usage of the report, or None without one.
         """
         usage = Usage.from_report(report)
         if usage is None:
@@ -175,13 +177,13 @@ class Histories:
 
 
 def _hash_key(key: Key) -> str:
-    """Return what a history is called in the store, which need not know its id."""
+    """Return the name of a history in the store, which hides its id."""
     said = json.dumps(key).encode("ascii")
     return hashlib.blake2b(said, digest_size=16).hexdigest()
 
 
 def key_of(fields: Mapping[str, Any]) -> Key | None:
-    """Return which history a request names, None where its id is none."""
+    """Return the history that a request names, or None without a valid id."""
     for name in NAMES:
         value = fields.get(name)
         if value is None:
@@ -196,6 +198,6 @@ def key_of(fields: Mapping[str, Any]) -> Key | None:
 
 
 def name_of(scope: str, key: Key | None) -> str:
-    """Return what a conversation is called of which nothing but an id is known."""
+    """Return the name of a conversation that is known only by an id."""
     said = "|".join((scope, *(key or ()))).encode("utf-8", "surrogatepass")
     return hashlib.blake2b(said, digest_size=8).hexdigest()

@@ -1,7 +1,7 @@
-"""Requests that go out as they came because the guard had no part in them, and who is told.
+"""Requests that go out as they came because the guard had no part, and the notices of that.
 
-The client reads it in a header, the operator in the log and the metrics. It knows no guard, and no
-text of a conversation comes here.
+The client sees a header, the operator the log and the metrics. The module does not know guards or
+the text of a conversation.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NAMES: Final = frozenset(
 Reason = Literal["malformed_history", "unreadable_body", "guard_failed"]
 
 MOST_TOLD: Final = 1_000
-"""Upstreams, models and reasons of which it is remembered that the log has told."""
+"""Warnings that are remembered, by upstream, model and reason."""
 
 UNREADABLE: Final = (
     "the body cannot be read: it is no JSON object, or holds a number out of range, such as an "
@@ -42,26 +42,26 @@ UNREADABLE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class UnguardedReason:
-    """Why a request went out unguarded: a code for programs, the fault in words for people."""
+    """The reason why a request went out unguarded: a code for programs, the fault for people."""
 
     reason: Reason
     fault: str
 
     @property
     def header(self) -> tuple[bytes, bytes]:
-        """The header of the answer that says so."""
+        """The header that reports this in the answer."""
         return b"x-ullage-unguarded", self.reason.encode("ascii")
 
 
 class UnguardedRequests:
-    """Counts these requests, and warns of each kind once."""
+    """Counts these requests, and warns once of each kind."""
 
     def __init__(self, meters: ProxyMeters) -> None:
         self._meters = meters
         self._told: OrderedDict[tuple[str, str | None, Reason], None] = OrderedDict()
 
     def note(self, call: ProxyCall, found: UnguardedReason) -> None:
-        """Count a request; warn where the log has not told of its upstream, model and reason."""
+        """Count a request; warn if its upstream, model and reason are new."""
         self._meters.leave_unguarded(call.model, found.reason)
         key = (call.upstream.name, call.model, found.reason)
         is_new = key not in self._told
@@ -69,7 +69,7 @@ class UnguardedRequests:
         self._told.move_to_end(key)
         if len(self._told) > MOST_TOLD:
             self._told.popitem(last=False)
-        if is_new and found.reason != "guard_failed":  # that is logged with its places
+        if is_new and found.reason != "guard_failed":  # that is logged with its traceback
             log.warning(
                 "a request for the model %s at %s goes out unguarded: %s; further ones of this "
                 "upstream, model and reason are counted only",
@@ -80,13 +80,13 @@ class UnguardedRequests:
 
 
 def _hide_word(quoted: re.Match[str]) -> str:
-    """Return a quoted word of a fault, its length alone where a client may have thought of it."""
+    """Return a quoted word of a fault, or only its length if a client may have chosen it."""
     word = quoted[1]
     return quoted[0] if word in NAMES else f"a word of {len(word)} characters"
 
 
 def find_unread(call: ProxyCall) -> UnguardedReason | None:
-    """Return why a request without a history is unguarded; None where there is nothing to guard."""
+    """Return why a request without a history is unguarded, or None if nothing needs the guard."""
     if call.body.opaque:
         return UnguardedReason("unreadable_body", UNREADABLE)
     fields = call.form.fields

@@ -1,6 +1,6 @@
-"""The client of the servers behind the proxy: bytes out, bytes in, nothing decoded or followed.
+"""The client of the servers behind the proxy: bytes out, bytes in; it decodes and follows nothing.
 
-Behind a protocol of three methods, so that tests and other clients can stand in its place.
+It implements a protocol of few methods, so that tests and other clients can replace it.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ if TYPE_CHECKING:
     from ullage.config.serving import Serve
 
 PIECE: Final = 65_536
-"""Bytes of an answer that are taken at once: what a client does not read waits as it came."""
+"""Bytes of an answer that are read at once; bytes that a client does not take stay as they came."""
 
 WAITING: Final = 16_384
-"""Bytes of an answer that wait to be taken; beyond twice as many nothing is read from the upstream
-until they are. What one read brought comes to it: 256 KiB at most, by the event loop."""
+"""Bytes of an answer that wait to be taken; at twice as many, reading from the upstream stops. The
+last read may add up to 256 KiB, by the event loop."""
 
 PLACES: Final = 256
-"""URLs of which is known what their requests have in common; a client may put anything in one."""
+"""URLs whose common request parts are cached; a client may put anything into a URL."""
 
 TRIED: Final = ("3.13.", "3.14.")
-"""Versions of aiohttp to whose connections small requests are written: what that takes is little
-documented. With any other one all requests go by its session."""
+"""Versions of aiohttp whose connections small requests are written to directly. The interface for
+that is little documented, so with other versions all requests use the session."""
 
 CLOSED_S: Final = 1.0
-"""How long to wait for sockets that are closed at once: a turn of the event loop or two."""
+"""Seconds to wait for sockets that close at once: a turn of the event loop or two."""
 
 SWITCHED: Final = 101
-"""The status of an answer that is of another protocol: the last of those that announce one."""
+"""The status of an answer that switches to another protocol: the last one that announces it."""
 
 SHORT: Final = 8
-"""Characters below which a key is a word like others."""
+"""Shorter keys are treated as ordinary words."""
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -55,7 +55,7 @@ Result = TypeVar("Result")
 class Unreached(ProviderError):  # noqa: N818 - named for what happened
     """Report an upstream that could not be reached: nothing was sent.
 
-    `waited` tells that nobody said so: the time to connect ran out.
+    `waited` tells that the time to connect ran out without an answer.
     """
 
     code = "upstream_unreachable"
@@ -69,14 +69,14 @@ class UpstreamBroken(ProviderError):  # noqa: N818 - named for what happened
 
 
 class Stalled(UpstreamBroken):
-    """Report an upstream that fell silent: it may be at work still, so nothing is sent again."""
+    """Report an upstream that fell silent: it may still work, so nothing is sent again."""
 
     code = "upstream_stalled"
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A request on its way: the URL is the configuration's, the path the client's."""
+    """A request on its way: the URL comes from the configuration, the path from the client."""
 
     method: str
     url: str
@@ -85,25 +85,25 @@ class Sent:
 
 
 class Response(Protocol):
-    """An answer of which the head is there."""
+    """An answer whose head has arrived."""
 
     status: int
     headers: Headers
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """Yield the body as it comes; raises Broken where it breaks off or falls silent."""
+        """Yield the body as it comes; raises UpstreamBroken if it breaks off or falls silent."""
         ...
 
     async def aclose(self) -> None:
-        """Let go; a body that was not read to its end is cut off."""
+        """Close the answer; a body that was not read to its end is cut off."""
         ...
 
 
 class Sender(Protocol):
-    """Whoever sends requests to upstreams."""
+    """An object that sends requests to upstreams."""
 
     async def send(self, what: Sent) -> Response:
-        """Send; return when the head is there. Raises Unreached, and Broken."""
+        """Send; return when the head is there. Raises Unreached and UpstreamBroken."""
         ...
 
     async def aclose(self) -> None:
@@ -112,11 +112,11 @@ class Sender(Protocol):
 
 
 class AiohttpSender:
-    """Send by aiohttp: no decoding, no redirects, no cookies.
+    """Sends with aiohttp: no decoding, no redirects, no cookies.
 
-    The way out, by a proxy or not, and the authorities are those of all requests (`transport`).
-    `first_byte_s` bounds the wait for the head and for the first bytes of the body, `idle_s` that
-    for any later ones; a client that reads slowly is no silence of the upstream.
+    The route, through a proxy or not, and the authorities are those of all requests (`transport`).
+    `first_byte_s` bounds the wait for the head and for the first bytes of the body, `idle_s` the
+    wait for any later ones. A client that reads slowly does not count as a silent upstream.
     """
 
     def __init__(self, serve: Serve) -> None:
@@ -159,7 +159,7 @@ class AiohttpSender:
             ) from error
 
     async def _open(self, what: Sent) -> _Opened:
-        """Send by the shorter way where it does, and return the answer's head."""
+        """Send by the shorter way if possible, and return the answer's head."""
         route = self._route(what.url)
         is_small = what.method == "POST" and 0 < len(what.body) <= PIECE
         if is_small and self._knows_way and route["proxy"] is None:
@@ -180,7 +180,7 @@ class AiohttpSender:
         return _Opened(response.status, raw, response.content, response.release, response.close)
 
     def _find_place(self, url: str, tls: ssl.SSLContext | Literal[True]) -> _Place | None:
-        """Return what is the same in all requests for a URL; None for one that carries a user."""
+        """Return the common parts of all requests for a URL, or None if the URL holds a user."""
         found = self._places.get(url)
         if found is None:
             exact = _exact(url)
@@ -195,10 +195,10 @@ class AiohttpSender:
         return found
 
     async def _post(self, place: _Place, data: bytes) -> _Opened:
-        """Write a request to a connection of the session's, and return the answer's head.
+        """Write a request to a connection of the session, and return the answer's head.
 
-        What the session does beside that (redirects, cookies, credentials, a task that writes)
-        has no part in such a request, and is half of what one costs.
+        Such a request does not need the session's other work (redirects, cookies, credentials, a
+        writing task), which is half of the cost of a request.
         """
         asked, connector = place.asked, self._session.connector
         assert connector is not None  # noqa: S101 - the session is open
@@ -230,7 +230,7 @@ class AiohttpSender:
         return _Opened(message.code, message.raw_headers, content, done, cut)
 
     def _route(self, url: str) -> dict[str, Any]:
-        """Return by which proxy and with which authorities a URL is reached. Raises Unreached."""
+        """Return the proxy and the authorities for a URL. Raises Unreached."""
         if url.startswith("https:") and self._tls is None:
             self._tls = make_tls()
         try:
@@ -245,10 +245,10 @@ class AiohttpSender:
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Knows every connection until its socket is closed.
+    """Tracks every connection until its socket is closed.
 
-    The library forgets one that is to end: where TLS waits for the other side's farewell, or bytes
-    wait to be sent, its socket would stay open behind the end of the event loop.
+    The library forgets a connection that is ending. If TLS waits for the other side to close, or
+    bytes wait to be sent, its socket would stay open after the event loop has ended.
     """
 
     def __init__(self, *, limit: int, ttl_dns_cache: int) -> None:
@@ -261,7 +261,7 @@ class _Connector(aiohttp.TCPConnector):
         traces: list[Any],
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - the library's
     ) -> aiohttp.connector.Connection:
-        """Return a connection, one of those that are kept or a new one."""
+        """Return a kept connection, or a new one."""
         connection = await super().connect(req, traces, timeout)
         protocol, transport = connection.protocol, connection.transport
         closed = None if protocol is None else protocol.closed
@@ -273,10 +273,10 @@ class _Connector(aiohttp.TCPConnector):
     def _forget(self, closed: asyncio.Future[None]) -> None:
         del self._open[closed]
         if not closed.cancelled():
-            closed.exception()  # else asyncio reports that nobody asked for it
+            closed.exception()  # else asyncio logs it as never retrieved
 
     async def close(self, *, abort_ssl: bool = True) -> None:
-        """Close all connections, also those that are ending; return when their sockets are."""
+        """Close all connections, including those that are ending; wait for their sockets."""
         for transport in self._open.values():
             transport.abort()
         if self._open:
@@ -286,7 +286,7 @@ class _Connector(aiohttp.TCPConnector):
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """An answer whose head is there: its body, what frees its connection, and what cuts it."""
+    """An answer whose head has arrived: its body, and functions to free or cut its connection."""
 
     status: int
     headers: Headers
@@ -297,17 +297,17 @@ class _Opened:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What is the same in all requests for a URL: `asked` says to whom a connection is."""
+    """The common parts of all requests for a URL: `asked` names the host of a connection."""
 
     asked: aiohttp.ClientRequest
     line: bytes
 
     def write_head(self, what: Sent) -> bytes | None:
-        """Return the head of a request; None for one that the session is to look at."""
+        """Return the head of a request, or None if the session has to send it."""
         lines = [self.line, *[b"%b: %b" % pair for pair in what.headers]]
         lines.append(b"Content-Length: %d\r\n\r\n" % len(what.body))
         head = b"\r\n".join(lines)
-        ends = len(lines) + 2  # one is in the line itself, one behind the last header
+        ends = len(lines) + 2  # one in the line itself, one after the last header
         plain = head.isascii() and b"\0" not in head
         return head if plain and head.count(b"\r") == head.count(b"\n") == ends else None
 
@@ -336,7 +336,7 @@ class _Response:
             wait.end()
 
     async def aclose(self) -> None:
-        """Let go: a body read to its end leaves the connection to others, else it is cut."""
+        """Close: a body read to its end frees the connection for others, else it is cut."""
         self._wait.end()
         if self._opened.content.at_eof():
             self._opened.release()
@@ -347,8 +347,8 @@ class _Response:
 class _Wait:
     """Ends a wait for a head, or for a piece of a body, that lasts too long.
 
-    One timer serves all of an answer: it is not set anew with each, but looks, when it rings,
-    until when the wait under way may last. What is there already is not waited for.
+    One timer serves the whole answer. It is not set anew with each wait: when it rings, it checks
+    how long the current wait may last. Data that is already there needs no wait.
     """
 
     def __init__(self) -> None:
@@ -359,7 +359,7 @@ class _Wait:
         self._late = False
 
     async def within(self, seconds: float, work: Coroutine[Any, Any, Result]) -> Result:
-        """Return what is waited for; raises TimeoutError after so many seconds."""
+        """Return the result of the work; raises TimeoutError after so many seconds."""
         begun = Begun(work)
         if begun.is_done:
             return begun.result
@@ -371,7 +371,7 @@ class _Wait:
             self._set(self._until)
         try:
             result: Result = await begun
-            if self._late:  # the work had done before it heard that it was to end
+            if self._late:  # the work ended before the cancellation reached it
                 reader.uncancel()
             return result
         except BaseException as error:
@@ -384,7 +384,7 @@ class _Wait:
             self._until = math.inf
 
     def end(self) -> None:
-        """Let the timer go."""
+        """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -404,7 +404,7 @@ class _Wait:
 
 
 class _Discreet:
-    """An error of an upstream, without the operator's key: some repeat what they were sent."""
+    """An upstream's error without the operator's key: some repeat the key that they received."""
 
     def __init__(self, response: Response, key: bytes) -> None:
         self.status = response.status
@@ -413,7 +413,7 @@ class _Discreet:
         self._key = key
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield the body as it comes; as many stars stand for the key."""
+        """Yield the body as it comes, with stars in place of the key."""
         held, kept = b"", len(self._key) - 1
         async for chunk in self._response.chunks():
             data = (held + chunk).replace(self._key, b"*" * len(self._key))
@@ -422,12 +422,12 @@ class _Discreet:
         yield held
 
     async def aclose(self) -> None:
-        """Let go."""
+        """Close the answer."""
         await self._response.aclose()
 
 
 def discreet(response: Response, key: str | None) -> Response:
-    """Return an answer that does not tell the operator's key to the client."""
+    """Return an answer that does not show the operator's key to the client."""
     if response.status < 400 or key is None or len(key) < SHORT:
         return response
     return _Discreet(response, key.encode("ascii"))
@@ -435,14 +435,14 @@ def discreet(response: Response, key: str | None) -> Response:
 
 @lru_cache(maxsize=256)
 def _exact(url: str) -> Any:
-    """Return a URL whose path goes out as it is written."""
+    """Return a URL whose path is sent as it is written."""
     import yarl
 
     return yarl.URL(url, encoded=True)
 
 
 def _describe_error(error: BaseException) -> str:
-    """Return what an error says, without the URL, and the bytes that a broken head is quoted by."""
+    """Return the text of an error without the URL and the quoted bytes of a broken head."""
     if isinstance(error, aiohttp.ClientResponseError):
         return f"{type(error).__name__}: {error.message.partition(':')[0]}"
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

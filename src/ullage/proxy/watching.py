@@ -1,7 +1,7 @@
-"""What the proxy shows of its conversations: rows, requests, compactions, and acts on them.
+"""The proxy's conversations for the pages: rows, requests, compactions, and actions on them.
 
-Numbers are kept of all, messages of the last few alone, and only where the operator is the one
-client: of several, nobody reads another's text.
+Numbers are kept of all conversations, messages only of the last few. Messages are kept only if the
+operator is the one client: with several clients, nobody reads another's text.
 """
 
 from __future__ import annotations
@@ -58,17 +58,17 @@ SOURCE: Final = "proxy"
 REQUESTS: Final = 500
 EVENTS: Final = 300
 READABLE: Final = 500
-"""Conversations whose last request is kept, to be looked into."""
+"""Conversations whose last request is kept for reading."""
 
 REVIEWED: Final = 4
-"""Compactions of each that are kept to be reviewed."""
+"""Compactions of each conversation that are kept for review."""
 
 TITLE: Final = 120
 
 
 @dataclass(slots=True)
 class _Readable:
-    """The last request of a conversation, and those that were compacted, each with its edits."""
+    """The last request of a conversation, and its compacted requests, each with its edits."""
 
     last: HeldRequest
     made: OrderedDict[int, tuple[Checkpoint, HeldRequest]] = field(default_factory=OrderedDict)
@@ -78,10 +78,10 @@ class _Readable:
 
 @dataclass(slots=True)
 class _Track:
-    """What is known of one conversation, in numbers.
+    """The known numbers of one conversation.
 
-    `entry` is that of its last request, `bound` the window of that and the policy, where it was
-    guarded. `count`, `dollars` and `faults` are sums over all its requests.
+    `entry` is that of its last request. `bound` is its window and policy, if it was guarded.
+    `count`, `dollars` and `faults` are sums over all its requests.
     """
 
     owner: str
@@ -98,7 +98,7 @@ class _Track:
     compactions: list[LiveCompaction] = field(default_factory=list)
 
     def draw_row(self) -> LiveSession:
-        """Return the conversation as it stands, for a list of them."""
+        """Return the current state of the conversation, for a list of them."""
         requests, made, entry = tuple(self.requests), tuple(self.compactions), self.entry
         last = requests[-1] if requests else LiveRequest(entry.at)  # the first is being taken in
         at = self.find_point()
@@ -130,13 +130,13 @@ class _Track:
         )
 
     def find_point(self) -> int | None:
-        """Return the tokens at which it is compacted, None where that is not known."""
+        """Return the tokens at which it is compacted, or None if unknown."""
         return None if self.bound is None else compaction_point(*self.bound)
 
 
 @dataclass(frozen=True, slots=True)
 class RequestEnd:
-    """What came of a request: when it began, its status, the provider's report, if one came."""
+    """The end of a request: when it began, its status, and the provider's report, if one came."""
 
     at: float
     status: int
@@ -144,7 +144,7 @@ class RequestEnd:
 
 
 class ConversationWatch:
-    """Keeps what the pages show. Fed by requests, read from threads; `feed` has the rows."""
+    """Keeps the data of the pages. Requests write it, threads read it; `feed` has the rows."""
 
     def __init__(
         self, runtime: Runtime, *, reads: bool = False, most: int = 2_000, most_bytes: int = 2**22
@@ -162,7 +162,7 @@ class ConversationWatch:
     def take(
         self, call: ProxyCall, plan: Plan, entry: Entry, question: Question, end: RequestEnd
     ) -> None:
-        """Take a request in that is over."""
+        """Take in a finished request."""
         name, usage = entry.id, None
         if end.report is not None:
             usage = Usage.from_report(end.report, dialect=call.form.dialect)
@@ -197,7 +197,7 @@ class ConversationWatch:
         self._show(track)
 
     def _show(self, track: _Track) -> None:
-        """Have who looks at conversations see how this one stands."""
+        """Show the new state of this conversation to all viewers."""
         self.feed.put_late(f"{SOURCE}/{track.entry.id}", LateRow(track.draw_row))
 
     def _note_compaction(self, call: ProxyCall, plan: Plan, name: str, at: float) -> bool:
@@ -242,7 +242,7 @@ class ConversationWatch:
         *,
         made: bool,
     ) -> str:
-        """Return why the provider's cache was lost, and what it cost; "" where it was not."""
+        """Return why the provider's cache was lost and the cost, or "" if it was not lost."""
         last = next((one.usage for one in reversed(track.requests) if one.usage), None)
         if usage is None or last is None or made:
             return ""
@@ -265,7 +265,7 @@ class ConversationWatch:
 
     def _keep_readable(self, name: str, call: ProxyCall, plan: Plan) -> None:
         if plan.view is None or not self.reads:
-            self._forget(name)  # what is held is an earlier request, not this one
+            self._forget(name)  # the held request is an earlier one
             return
         request = hold_request(call, plan, plan.view)
         held = self._readable.pop(name, None) or _Readable(request)
@@ -280,7 +280,7 @@ class ConversationWatch:
             self._forget(next(iter(self._readable)))
 
     def forget_texts(self) -> None:
-        """Forget every text: who may read changes, and what was said before is not theirs."""
+        """Forget every text: the readers change, and earlier text is not meant for the new ones."""
         self._readable.clear()
         self._held = 0
         for track in self._tracks.values():
@@ -295,7 +295,7 @@ class ConversationWatch:
     def _sum_up(
         self, track: _Track, entry: Entry, request: LiveRequest, call: ProxyCall, plan: Plan
     ) -> None:
-        """Add a request to what is known of its conversation."""
+        """Add a request to the data of its conversation."""
         track.entry, track.bound = entry, None
         if plan.standing is not None:
             track.bound = plan.standing.window, call.rule.policy or Policy.ladder()
@@ -309,7 +309,7 @@ class ConversationWatch:
     # --- read by pages --------------------------------------------------------------------------
 
     def read_detail(self, name: str, *, reads: bool) -> SessionDetail:
-        """Return all that is known of a conversation; raises UnknownConversation."""
+        """Return all data about a conversation; raises UnknownConversation."""
         track = self._find(name)
         held = self._readable.get(name) if reads else None
         notes, report, waste = [], None, ()
@@ -390,7 +390,7 @@ class ConversationWatch:
         return review_script(history, checkpoint.script, (codec, meter), told, shows_text=reads)
 
     def find_last(self, name: str) -> HeldRequest:
-        """Return the last request of a conversation; raises NotPossible where it is not kept."""
+        """Return the last request of a conversation; raises NotPossible if it is not kept."""
         self._find(name)
         held = self._readable.get(name)
         if held is None:
@@ -398,7 +398,7 @@ class ConversationWatch:
         return held.last
 
     def find_messages(self, name: str, number: str = "") -> Sequence[Any]:
-        """Return what came in with a compaction, by its number, or else with the last request.
+        """Return the messages that came with a compaction, by its number, or with the last request.
 
         Raises UnknownConversation, NotPossible.
         """
@@ -409,7 +409,7 @@ class ConversationWatch:
         return (last if kept is None else kept[1]).read_came().messages
 
     def find_question(self, name: str) -> Question:
-        """Return whose window a conversation has."""
+        """Return the question about a conversation's window."""
         return self._find(name).question
 
     def find_dialect(self, name: str) -> str:
@@ -423,10 +423,10 @@ class ConversationWatch:
         return list_messages(held.read_transcript(self._runtime), meter)
 
     def preview(self, name: str, policy: str) -> dict[str, Any]:
-        """Plan a compaction of the last request under a policy; nothing is changed."""
+        """Plan a compaction of the last request under a policy, without changing anything."""
         held, track = self.find_last(name), self._find(name)
         request = held.read_came()
-        tools = held.read_sent().tools  # those that were added take room as well
+        tools = held.read_sent().tools  # added tools take room as well
         try:
             made = compact(
                 request.messages,
@@ -452,7 +452,7 @@ class ConversationWatch:
         }
 
     def note_undone(self, name: str, at: float) -> None:
-        """Record that an operator took the last compaction back."""
+        """Record that an operator undid the last compaction."""
         track = self._find(name)
         standing = [i for i, made in enumerate(track.compactions) if not made.undone]
         if standing:
@@ -461,7 +461,7 @@ class ConversationWatch:
         self.note_act(name, f"compaction {number} was undone by an operator", at)
 
     def note_act(self, name: str, text: str, at: float) -> None:
-        """Record what an operator did, as an event of the conversation and in the log."""
+        """Record an operator's action, as an event of the conversation and in the log."""
         track = self._find(name)
         log.info("conversation %s: %s", name, text)
         track.events.append(LiveEvent(at, "operator", text, len(track.requests)))
@@ -469,7 +469,7 @@ class ConversationWatch:
 
 
 def _note_end(track: _Track, request: LiveRequest, note: str, before: str) -> None:
-    """Note what came of a request as events; `before` is the tier before it."""
+    """Add events for the end of a request; `before` is the tier before it."""
     number = len(track.requests)
     if note:
         track.events.append(LiveEvent(request.at, "cache", note, number))
@@ -482,7 +482,7 @@ def _note_end(track: _Track, request: LiveRequest, note: str, before: str) -> No
 
 
 def _insert(requests: deque[LiveRequest], request: LiveRequest) -> None:
-    """Put a request where it began: the end of one may be known before that of the one before."""
+    """Insert a request by its start: an earlier request may end later."""
     later: list[LiveRequest] = []
     while requests and requests[-1].at > request.at:
         later.append(requests.pop())

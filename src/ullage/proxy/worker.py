@@ -1,7 +1,7 @@
-"""A process beside the proxy, in which large requests are read and planned: it can be ended.
+"""A separate process that reads and plans large requests, and that can be killed.
 
-It holds what belongs to requests under way, and nothing that outlives them: the proxy is asked for
-all that is remembered. `proxy.workers` alone begins it, by its `main`.
+It holds only the data of running requests; it asks the proxy for everything that is remembered.
+Only `proxy.workers` starts it, by its `main`.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ if TYPE_CHECKING:
     from ullage.telemetry.metrics import ProxyMeters
 
 BEAT_S: Final = 1.0
-"""Seconds between two signs of life, while there is work."""
+"""Seconds between two signs of life while there is work."""
 
 SMALL_FIELD: Final = 4_096
-"""Bytes of a field of a body up to which the proxy is told of it."""
+"""Largest body field, in bytes, that is sent to the proxy."""
 
 PIPE_BYTES: Final = 1 << 20
-"""What a pipe holds: the most that Linux gives to everybody (/proc/sys/fs/pipe-max-size)."""
+"""Size of a pipe: the most that Linux gives to everybody (/proc/sys/fs/pipe-max-size)."""
 
 NICER: Final = 5
 """How much less of a busy machine a worker takes than the proxy itself (nice)."""
@@ -66,7 +66,7 @@ NICER: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class WorkerSetup:
-    """What a worker is begun with; `settings` are those of the proxy's runtime."""
+    """The setup of a worker; `settings` are those of the proxy's runtime."""
 
     serve: Serve
     settings: Any
@@ -76,7 +76,7 @@ class WorkerSetup:
 
 @dataclass(frozen=True, slots=True)
 class FarBody:
-    """What the proxy is told of a body: its small fields, how many messages it has."""
+    """The proxy's view of a body: its small fields and its number of messages."""
 
     fields: dict[str, Any]
     messages: int
@@ -86,7 +86,7 @@ class FarBody:
 
 @dataclass(frozen=True, slots=True)
 class FarAnswer:
-    """A call and its plan as the proxy has them: `body` None stands for the bytes that came."""
+    """A call and its plan as the proxy has them; if `sent` is None, the original bytes are sent."""
 
     number: int
     call: ProxyCall
@@ -96,7 +96,7 @@ class FarAnswer:
 
 
 class Bench:
-    """Does jobs: each public coroutine is one. Calls and plans are kept by ticket and number."""
+    """Does jobs: each public coroutine is one. It keeps calls and plans by ticket and number."""
 
     def __init__(self, link: Pipe, setup: WorkerSetup) -> None:
         runtime = Runtime(settings=setup.settings, remembered=setup.remembered)
@@ -118,7 +118,7 @@ class Bench:
         self._tickets: dict[int, dict[int, tuple[ProxyCall, Plan | None]]] = {}
 
     def load(self) -> None:
-        """Load the vocabulary of models that are not known: a first request would wait for it."""
+        """Load the vocabulary for unknown models, so that no request has to wait for it."""
         self._vocabularies.counter(vocabulary(None).name).count("warm")
 
     async def answer(self, head: RequestHead, raw: bytes, steering: Steering) -> ApiReply:
@@ -143,40 +143,40 @@ class Bench:
         return _strip_call(call), _tell_body(body)
 
     async def plan(self, ticket: int, steering: Steering) -> FarAnswer:
-        """Plan what is to be sent for a request that was read; raises RequestRefused."""
+        """Plan the request of a ticket; raises RequestRefused."""
         self._guarding.steering = steering
         call, _ = self._tickets[ticket][0]
         return self._answer(ticket, call, await self._guarding.plan(call))
 
     async def again(self, ticket: int, number: int, found: Trouble) -> FarAnswer | None:
-        """Return what to send after a failure of a plan, None where that is no help."""
+        """Return the plan after a failure, or None if nothing helps."""
         call, plan = self._find(ticket, number)
         made = await self._guarding.again(call, plan, found)
         return None if made is None else self._answer(ticket, call, made)
 
     async def take_back(self, ticket: int, number: int) -> None:
-        """Take back what a recovery stored for a plan that failed all the same."""
+        """Undo the compaction that a recovery stored, since its plan failed all the same."""
         await self._guarding.take_back(self._find(ticket, number)[1])
 
     async def learn(self, ticket: int, number: int, report: Any) -> Assessment | None:
-        """Learn from an answer, and return how full the window was by it."""
-        plan = replace(self._find(ticket, number)[1], measured=None)  # the proxy's own to learn
+        """Learn from an answer, and return how full it shows the window to be."""
+        plan = replace(self._find(ticket, number)[1], measured=None)  # the proxy learns that itself
         return await self._guarding.learn(plan, report)
 
     async def learn_refusal(self, ticket: int, number: int, status: int, body: Any) -> None:
-        """Learn from a refusal that is handed on."""
+        """Learn from a refusal that is passed on."""
         self._guarding.learn_refusal(self._find(ticket, number)[1], status, body)
 
     async def plan_next(
         self, ticket: int, number: int, names: frozenset[str], reply: Reply, used: int | None
     ) -> tuple[FarAnswer, int]:
-        """Return what to send after a round that asked for added tools, and how many answered."""
+        """Return what to send after a round with calls of added tools, and the number answered."""
         call, plan = self._find(ticket, number)
         call, plan, answered = await self._answering.plan_next(call, plan, names, reply, used)
         return self._answer(ticket, call, plan), answered
 
     async def drop(self, ticket: int) -> None:
-        """Let go of a request that is over."""
+        """Forget a request that is over."""
         self._tickets.pop(ticket, None)
 
     def _find(self, ticket: int, number: int) -> tuple[ProxyCall, Plan]:
@@ -220,7 +220,7 @@ def _strip_call(call: ProxyCall) -> ProxyCall:
 
 
 def _tell_body(body: bodies.Body) -> FarBody:
-    """Return what the proxy is told of a body. A large field is named, and has no value."""
+    """Return the proxy's view of a body. A large field is named, but has no value."""
     small = {
         name: value if len(body.bytes_of(name)) <= SMALL_FIELD else ...
         for name, value in body.fields.items()
@@ -232,14 +232,14 @@ def _tell_body(body: bodies.Body) -> FarBody:
 
 
 class _Sender(logging.Handler):
-    """Hands what is logged to the proxy."""
+    """Sends log records to the proxy."""
 
     def __init__(self, link: Pipe) -> None:
         super().__init__(logging.INFO)
         self._link = link
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Send the text of a record, a traceback behind it."""
+        """Send the text of a record, followed by its traceback."""
         try:
             text = self.format(record)
             self._link.tell("log", "write", record.name, record.levelno, text)
@@ -248,7 +248,7 @@ class _Sender(logging.Handler):
 
 
 async def work(link: Pipe, bench: Bench, frames: asyncio.Queue[Any]) -> None:
-    """Do jobs until there are no more, and none is under way."""
+    """Do jobs until the queue ends, then cancel those that still run."""
     under_way: set[asyncio.Task[None]] = set()
     beats: asyncio.Task[None] | None = None
     while (frame := await frames.get()) is not None:
@@ -272,15 +272,15 @@ async def _do(link: Pipe, bench: Bench, job: WorkerJob) -> None:
     method: Callable[..., Awaitable[Any]] = getattr(bench, job.name)
     ends = await asyncio.gather(method(*job.arguments), return_exceptions=True)
     end = ends[0]
-    failed = isinstance(end, BaseException)  # it is raised where the job was given
+    failed = isinstance(end, BaseException)  # the caller of the job raises it
     link.send(Done(job.number, error=end) if failed else Done(job.number, end))
 
 
 def _live_with_parent() -> None:
-    """Have this process end with the one that began it, and by no signal that means that one.
+    """End this process together with its parent, and ignore signals that are meant for the parent.
 
     A terminal and a service manager send theirs to all processes at once; the proxy then lets
-    streams come to their end. It ends at the end of its pipe, and at once on Linux.
+    streams finish. The worker ends when its pipe ends, and at once on Linux.
     """
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
@@ -295,7 +295,7 @@ def _live_with_parent() -> None:
 
 
 async def serve_jobs(source: BinaryIO, sink: BinaryIO) -> None:
-    """Work for the proxy at the other end of two pipes, to the end of the first."""
+    """Work for the proxy at the other end of two pipes, until the first one ends."""
     setup = read(source)
     if setup is None:
         return
@@ -319,7 +319,7 @@ async def serve_jobs(source: BinaryIO, sink: BinaryIO) -> None:
 
 
 def _widen(pipe: BinaryIO) -> None:
-    """Have a pipe take a whole request at once, where it is one and the system lets it."""
+    """Make a pipe hold a whole request, if it is one and the system allows it."""
     if sys.platform == "linux":
         import fcntl
 
@@ -333,5 +333,5 @@ def main() -> None:
     source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     for pipe in (source, sink):
         _widen(pipe)
-    os.dup2(2, 1)  # what somebody prints is no frame
+    os.dup2(2, 1)  # printed text is no frame
     asyncio.run(serve_jobs(source, sink))

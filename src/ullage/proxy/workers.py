@@ -1,8 +1,8 @@
-"""The processes in which large requests are read and planned: begun, asked, ended at the deadline.
+"""The processes that read and plan large requests: started, called, and killed at the deadline.
 
 A request goes to the worker that had its conversation last, and waits there in a line that is fair
-to clients. A worker that does not get round to its work is killed, and the next request has a new
-one. It knows jobs by name, and decides nothing about requests.
+to clients. A worker that shows no progress is killed, and the next request gets a new one. The
+module knows jobs by name, and decides nothing about requests.
 """
 
 from __future__ import annotations
@@ -35,48 +35,48 @@ if TYPE_CHECKING:
 log = logging.getLogger("ullage.proxy")
 
 QUEUE_S: Final = 60.0
-"""Seconds that a request waits for its turn; then its client is told to come again."""
+"""Seconds that a request waits for its turn; then its client is told to try again later."""
 
 AGAIN_S: Final = 10
-"""Seconds after which it may."""
+"""Seconds after which it may try again."""
 
 LIGHT_S: Final = 20.0
-"""Seconds that a job may take which waits for no turn."""
+"""Seconds that a job without a turn may take."""
 
 SILENT_S: Final = 20.0
 """Seconds without a sign of life after which a worker with work is killed."""
 
 IDLE_S: Final = 600.0
-"""Seconds after which a worker without requests ends, and its memory with it: people think between
-two prompts for minutes, and a new worker takes half a second to begin."""
+"""Seconds after which a worker without requests ends, which frees its memory. People think for
+minutes between two prompts, and a new worker takes half a second to start."""
 
 TIDY_S: Final = 10.0
-"""Seconds between two looks for workers that have no work any more."""
+"""Seconds between two looks for workers without work."""
 
 LOOK_S: Final = 1.0
 """Seconds between two looks at a worker that has work."""
 
 KNOWN: Final = 4_096
-"""Conversations of which it is known which worker had them last."""
+"""Conversations whose last worker is remembered."""
 
 BEGINNING: Final = 4_096
-"""Bytes of a body by which its conversation is known again; a wrong guess costs some time."""
+"""Bytes of a body that identify its conversation; a wrong guess costs some time."""
 
 LONGEST_FRAME: Final = 1 << 20
 """Bytes that are read ahead from a worker."""
 
 
 COMMAND: Final = (sys.executable, "-P", "-c", "from ullage.proxy import worker; worker.main()")
-"""What begins a worker. Not `-m`: its classes would be those of `__main__`, nobody else's. `-P`:
-no module of the folder that somebody happens to be in."""
+"""The command that starts a worker. It avoids `-m`, which would make its classes those of
+`__main__`. `-P` keeps modules of the current folder out."""
 
 
 class WorkerLost(Exception):  # noqa: N818 - named for what happened
-    """A worker ended, or was ended, before its job was done."""
+    """Report a worker that ended, or was ended, before its job was done."""
 
 
 class Worker:
-    """One process. `doors` is what it may ask for, `tell` hears that it had to be ended."""
+    """One process. `doors` are the calls that it may make; `tell` is called if it is killed."""
 
     def __init__(
         self,
@@ -104,19 +104,19 @@ class Worker:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has no request under way."""
+        """True if it has no running request."""
         return not (self._jobs or self.tickets or self.line.length)
 
     async def run(self, name: str, *arguments: Any) -> Any:
-        """Return what a job comes to that needs no turn; raises what it raised, and WorkerLost."""
+        """Return the result of a job that needs no turn; raises its error, and WorkerLost."""
         async with asyncio.timeout(LIGHT_S):
             return await self._begin(name, arguments)
 
     async def take_turn(self, client: str, patience_s: float, name: str, *arguments: Any) -> Any:
-        """Return what a job comes to that takes time, once it is its client's turn.
+        """Return the result of a job that takes time, once it is its client's turn.
 
-        Raises what it raised, RequestRefused where its turn does not come, TimeoutError beyond
-        `patience_s` seconds of work, WorkerLost.
+        Raises the error of the job, RequestRefused if its turn does not come, TimeoutError after
+        `patience_s` seconds of work, and WorkerLost.
         """
         try:
             await self.line.enter(client, QUEUE_S)
@@ -129,16 +129,16 @@ class Worker:
             self.line.leave()
             raise
         waiting = self._keep(self._watch(future, until))
-        waiting.add_done_callback(lambda _: self.line.leave())  # also where nobody waits any more
+        waiting.add_done_callback(lambda _: self.line.leave())  # also if nobody waits any more
         return await asyncio.shield(waiting)
 
     def note(self, name: str, *arguments: Any) -> None:
-        """Have a job done whose end nobody waits for."""
+        """Start a job whose end nobody waits for."""
         if not self.is_lost:
             self._begin(name, arguments).add_done_callback(_drop_error)
 
     def send(self, frame: Any) -> None:
-        """Send a frame; what a worker that is gone is sent is dropped."""
+        """Send a frame; frames to a lost worker are dropped."""
         assert self._process.stdin is not None  # noqa: S101 - it was begun with a pipe
         if self.is_lost:
             return
@@ -153,7 +153,7 @@ class Worker:
         self._process.stdin.close()
 
     def kill(self) -> None:
-        """End it at once; its jobs raise WorkerLost."""
+        """Kill it at once; its jobs raise WorkerLost."""
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
         self._lose()
@@ -174,7 +174,7 @@ class Worker:
         return future
 
     async def _watch(self, future: asyncio.Future[Any], until: float) -> Any:
-        """Return the end of a job; a worker that is late, or gives no sign of life, is killed."""
+        """Return the result of a job; kill a worker that is late or gives no sign of life."""
         while not future.done():
             now = time.monotonic()
             if now >= until or now - self._heard > SILENT_S:
@@ -214,9 +214,9 @@ class Worker:
             future.set_result(done.value)
 
     def _answer(self, asked: WorkerAsk) -> None:
-        """Answer at once what is known at once; what has to be awaited has a task of its own."""
+        """Answer at once if the result is ready; a coroutine gets a task of its own."""
         end = self._call(asked)
-        failed = end.exception()  # it is raised where it was asked for
+        failed = end.exception()  # the worker raises it
         value = end.result() if failed is None else None
         if asyncio.iscoroutine(value):
             self._keep(self._answer_later(asked.number, value))
@@ -230,7 +230,7 @@ class Worker:
         self.send(ProxyReply(number, error=end) if failed else ProxyReply(number, end))
 
     def _note(self, told: Tell) -> None:
-        """Do at once what a worker tells, in the context of the job that it is told for."""
+        """Handle a worker's notice at once, in the context of its job."""
         context = self._jobs[told.job][1] if told.job in self._jobs else Context()
         failed = context.copy().run(self._call, told).exception()
         if failed is not None:
@@ -238,7 +238,7 @@ class Worker:
             log.error(what, told.door, told.method, exc_info=failed)
 
     def _call(self, what: WorkerAsk | Tell) -> Future[Any]:
-        """Return how a call of a door ends: with its value, a coroutine of it, or its error."""
+        """Return the end of a door's call: its value, its coroutine, or its error."""
         end = Future[Any]()
         settle(end, partial(self._doors[what.door, what.method], *what.arguments))
         return end
@@ -250,7 +250,7 @@ class Worker:
         for future, _ in jobs.values():
             if not future.done():
                 future.set_exception(WorkerLost("a worker ended before its job was done"))
-                future.exception()  # of some nobody waits for the end
+                future.exception()  # some have no waiter
 
     def _keep(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.get_running_loop().create_task(work)
@@ -264,10 +264,10 @@ class Worker:
 
 
 class Workers:
-    """Up to `most` workers, begun when there is work for them. For one event loop.
+    """Up to `most` workers, started when there is work for them. For one event loop.
 
-    `setup` returns what a worker is begun with, `tell` hears of one that had to be ended. `turns`
-    is how many jobs of a worker may be under way: more than one where they wait for models.
+    `setup` returns the setup of a worker, `tell` is called if one had to be killed. `turns` is the
+    number of jobs that a worker runs at once: more than one if they wait for models.
     """
 
     def __init__(
@@ -291,16 +291,16 @@ class Workers:
 
     @property
     def pids(self) -> list[int]:
-        """The process ids of those that live."""
+        """The process ids of the living workers."""
         return [worker.pid for worker in self._ends if not worker.is_lost]
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for their turn."""
+        """Number of requests that wait for their turn."""
         return sum(worker.line.length for worker in self._workers)
 
     async def find(self, client: str, raw: bytes) -> Worker:
-        """Return the worker for a body: the one that had its conversation last, else the freest."""
+        """Return the worker for a body: the last one of its conversation, else the freest."""
         said = hashlib.blake2b(raw[:BEGINNING], key=client.encode()[:64]).digest()
         async with self._gate:
             self._retire_old()
@@ -313,11 +313,11 @@ class Workers:
         return worker
 
     def prepare(self) -> None:
-        """Have a worker begin where none lives: soon a request will be large, and would wait."""
+        """Start a worker if none lives: a large request will come soon, and would wait for it."""
         begins = self._preparing is not None and not self._preparing.done()
         if not begins and all(worker.is_lost for worker in self._workers):
             self._preparing = asyncio.get_running_loop().create_task(self._prepare())
-            self._preparing.add_done_callback(_drop_error)  # who needs a worker hears of it
+            self._preparing.add_done_callback(_drop_error)  # the user of a worker gets the error
 
     async def _prepare(self) -> None:
         async with self._gate:
@@ -338,7 +338,7 @@ class Workers:
         await asyncio.gather(*ends)
 
     def renew(self, most: int, turns: int) -> None:
-        """Let all workers end when their work is done: the next request has a new one.
+        """Let all workers end when their work is done: the next request gets a new one.
 
         From any thread.
         """
@@ -387,7 +387,7 @@ class Workers:
             self._tidying = loop.call_later(min(IDLE_S / 4, TIDY_S), self._tidy)
 
     def _tidy(self) -> None:
-        """Let workers end that have had no work for a while, and retired ones without any."""
+        """Let workers end that have had no work for a while, and idle ones that are retired."""
         self._tidying = None
         self._retire_old()
         now = time.monotonic()
@@ -405,11 +405,11 @@ class Workers:
 
 def _drop_error(future: asyncio.Future[Any]) -> None:
     if not future.cancelled():
-        future.exception()  # asked for, because asyncio warns of errors that nobody asks for
+        future.exception()  # retrieved, since asyncio warns of errors that nobody retrieves
 
 
 def refuse_busy(again_s: int, bound: str = "") -> RequestRefused:
-    """Return what a client is told whose turn did not come, or who is over a bound by this name."""
+    """Return the refusal of a client that is over the named bound, or had no turn in time."""
     why = f"over the bound `{bound}` of this proxy" if bound else "the proxy is busy"
     refused = RequestRefused(429, "proxy_busy", f"{why}: come again in {again_s} seconds")
     refused.again_s = again_s
