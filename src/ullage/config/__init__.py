@@ -1,9 +1,9 @@
 """One parser for `ullage.toml`, the environment, command line options and the proxy's file.
 
-`schema` says what may be set, `layers` where a value stood, `parse` reads all layers by the
-schema, `sources` finds the layers, `settings` and `serving` are the values that come out. It does
-not know what a setting does. Nothing is read at import, and msgspec is loaded only where something
-is set: it would double the time of an import.
+`schema` lists the settings, `layers` knows the place of each value, `parse` reads all layers by the
+schema, `sources` finds the layers, `settings` and `serving` are the resulting values. The package
+does not know the effect of a setting. It reads nothing at import. It loads msgspec only if
+something is set, since that would double the time of an import.
 """
 
 from ullage.config.settings import Configured, Settings, SummarizerSettings

@@ -1,4 +1,4 @@
-"""What a field of the schema takes, in words: for errors, and for the page of settings."""
+"""The accepted values of a field of the schema, in words: for errors, and for the settings page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MANY: Final = (("a whole number", "whole numbers"), ("a number", "numbers"), ("t
 
 
 def bare(kind: Any) -> Any:
-    """Return a type without None and without what is annotated."""
+    """Return a type without None and without annotations."""
     if get_origin(kind) is Annotated:
         return bare(get_args(kind)[0])
     if get_origin(kind) in (Union, UnionType):
@@ -30,7 +30,7 @@ def bare(kind: Any) -> Any:
 
 
 def metas(kind: Any) -> list[Meta]:
-    """Return what is annotated to a type, or to the one that may be None."""
+    """Return the annotations of a type, or of the one type besides None."""
     if get_origin(kind) is Annotated:
         inner, *found = get_args(kind)
         return [*metas(inner), *(meta for meta in found if isinstance(meta, Meta))]
@@ -41,18 +41,18 @@ def metas(kind: Any) -> list[Meta]:
 
 
 def extra(kind: Any, name: str) -> Any:
-    """Return an extra of a type's annotations, None without it."""
+    """Return an extra of a type's annotations, or None."""
     return next((m.extra[name] for m in metas(kind) if m.extra and name in m.extra), None)
 
 
 NAMES: Final[Mapping[type, str]] = MappingProxyType(
     {PolicyTable: "the name of a policy", SummarizerTable: '"same"'}
 )
-"""What may be written in the place of a table."""
+"""Texts that may replace a table."""
 
 
 def describe(kind: Any) -> str:
-    """Say what a type takes: `a whole number of 1 or more`."""
+    """Describe the accepted values of a type, such as `a whole number of 1 or more`."""
     inner, known = bare(kind), extra(kind, "known")
     if known is not None:
         return f"one of {', '.join(known())}"
@@ -65,7 +65,7 @@ def describe(kind: Any) -> str:
 
 
 def _describe_form(form: Any, parts: tuple[Any, ...]) -> str:
-    """Say what a choice, a list or a table of names takes."""
+    """Describe the accepted values of a choice, a list or a table of names."""
     if form is Literal:
         return f"{'one of ' if len(parts) > 1 else ''}{', '.join(parts)}"
     if form is list:

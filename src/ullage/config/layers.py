@@ -1,6 +1,6 @@
 """One source of settings: its name for people, its data, and the line of each key.
 
-It finds lines in the text of files and knows no setting.
+The module finds lines in the text of files and does not know settings.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 Path = tuple[str | int, ...]
-"""The way to a value: keys of tables, positions in lists."""
+"""The path of a value: keys of tables, positions in lists."""
 
 PLAIN: Final = re.compile(r"[A-Za-z0-9_-]+")
 PART: Final = r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|[A-Za-z0-9_-]+)"""
@@ -23,7 +23,7 @@ ENTRY: Final = re.compile(rf"\s*({KEY})\s*=")
 
 
 class Word(str):
-    """A text of the environment or the command line: its setting says what it stands for."""
+    """A text from the environment or the command line: its setting decides how to read it."""
 
     __slots__ = ()
 
@@ -44,9 +44,9 @@ def spell(path: Path) -> str:
 class Layer:
     """One source of settings.
 
-    `lines` are those of its keys, where it is a file. `foreign` marks the project's file, which may
-    have come with somebody else's code: it names no secrets and starts no proxy. With `ahead` the
-    lists of this layer stand before those of the others, in place of them.
+    `lines` are the lines of its keys, if it is a file. `foreign` marks the project's file, which
+    may have come with somebody else's code: it may not name secrets or start a proxy. With `ahead`,
+    the lists of this layer come before those of the others instead of replacing them.
     """
 
     origin: str
@@ -56,7 +56,7 @@ class Layer:
     ahead: bool = False
 
     def where(self, path: Path) -> str:
-        """Name the place of a value: the origin, and the nearest line that is known."""
+        """Name the place of a value: the origin, and the nearest known line."""
         for end in range(len(path), 0, -1):
             if path[:end] in self.lines:
                 return f"{self.origin}, line {self.lines[path[:end]]}"
@@ -86,7 +86,7 @@ def toml_lines(text: str) -> dict[Path, int]:
 
 
 def _keys(text: str) -> Path:
-    """Return the parts of a dotted key, its quotes taken off."""
+    """Return the parts of a dotted key, without quotes."""
     path: list[str] = []
     try:
         found: Any = tomllib.loads(f"{text} = 0")
@@ -99,7 +99,7 @@ def _keys(text: str) -> Path:
 
 
 def _inside(keys: Path, counts: Mapping[Path, int]) -> Path:
-    """Return the path of a table; a list on its way means its last entry."""
+    """Return the path of a table; a list in it stands for its last entry."""
     path: Path = ()
     for key in keys:
         path = (*path, key)
@@ -115,7 +115,7 @@ def json_lines(text: str, data: Mapping[str, Any]) -> dict[Path, int]:
     for path in _paths(data, ()):
         written = re.escape(json.dumps(path[-1], ensure_ascii=False))
         found = re.compile(rf"{written}\s*:").search(text, position)
-        if found is not None:  # else it is written with escapes: its table's line stands in
+        if found is not None:  # else it has escapes: its table's line is used
             position = found.end()
             lines[path] = text.count("\n", 0, found.start()) + 1
     return lines

@@ -1,8 +1,8 @@
 """Reads layers of settings by the schema: one parser for files, variables and options.
 
-Every error names the place, the key, the value, what is expected and, where a name is mistyped,
-the nearest one there is. No error shows a secret. It finds no layers (see `sources`) and makes
-nothing but plain data and the struct of it (see `values`).
+Every error names the place, the key, the value and the expected values, and for a mistyped name the
+nearest valid one. No error shows a secret. The module does not find layers (see `sources`), and
+makes only plain data and its struct (see `values`).
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ SERVERS: Final = frozenset({"base_url", "store"})
 
 
 class Replaced(dict[str, Any]):
-    """A table that takes the place of what earlier layers said: a policy or summarizer by name."""
+    """A table that replaces the one of earlier layers: a policy or summarizer by name."""
 
 
 @dataclass(slots=True)
 class Parsed:
-    """What all layers say: plain data, the place of each value in it, and warnings."""
+    """The result of all layers: plain data, the place of each value in it, and warnings."""
 
     tree: dict[str, Any] = field(default_factory=dict)
     places: dict[str, str] = field(default_factory=dict)
@@ -61,16 +61,16 @@ class Parsed:
 
     @property
     def table(self) -> SettingsTable:
-        """The data as the schema has it."""
+        """The data in the types of the schema."""
         return msgspec.convert(self.tree, SettingsTable)
 
     def place(self, *paths: str) -> str:
-        """Return the place of the first of these settings that was set, empty without one."""
+        """Return the place of the first of these settings that is set, or ""."""
         return find_place(self.places, *paths)
 
 
 def find_place(places: Mapping[str, str], *paths: str) -> str:
-    """Return where the first of these settings that was set, or something in it, was set last."""
+    """Return where the first of these settings, or a part of it, was last set."""
     for path in paths:
         for name in reversed(list(places)):
             if name == path or name.startswith((f"{path}.", f"{path}[")):
@@ -79,11 +79,11 @@ def find_place(places: Mapping[str, str], *paths: str) -> str:
 
 
 def parse(layers: Sequence[Layer], environment: Mapping[str, str]) -> Parsed:
-    """Return what the layers say, the last one winning key by key; tables are merged.
+    """Return the result of the layers; later ones win key by key, and tables are merged.
 
-    A secret written as `$NAME` is the value of that environment variable. Raises
-    ConfigurationError for an unknown key and for a value that cannot be. A window in
-    `context_windows` that cannot be is left out with a warning instead.
+    A secret written as `$NAME` is the value of that environment variable. Raises ConfigurationError
+    for an unknown key and for an invalid value. An invalid window in `context_windows` is only left
+    out with a warning.
     """
     parsed = Parsed()
     for layer in layers:
@@ -161,11 +161,11 @@ class _Reader:
             )
 
     def _inner(self, kind: type[Table], value: Any, at: Path) -> dict[str, Any]:
-        """Return a table in a table."""
+        """Return a nested table."""
         if kind is PolicyTable and isinstance(value, str):
             return Replaced({"preset": self._leaf(_preset(), value, at)})
         if kind is SummarizerTable and isinstance(value, str):
-            if value != SAME:  # the text is not quoted: a secret may stand in it
+            if value != SAME:  # the text may hold a secret, so it is not quoted
                 raise ConfigurationError(
                     f'{self.layer.where(at)}: {spell(at)} is a text other than "{SAME}": write '
                     "it for the conversation's own model, or a table with model and base_url"
@@ -174,7 +174,7 @@ class _Reader:
         return self.read_table(kind, value, at)
 
     def _element(self, kind: type[Table], value: Any, at: Path) -> dict[str, Any]:
-        """Return a table of a list, which is judged where it stands."""
+        """Return one table of a list, checked at its own place."""
         found = self.read_table(kind, value, at)
         with naming(lambda about: self.layer.where((*at, *about.split(".")) if about else at)):
             made = msgspec.convert(found, kind)
@@ -187,7 +187,7 @@ class _Reader:
         return found
 
     def _names(self, kind: Any, value: Any, at: Path) -> dict[str, Any]:
-        """Return a table of names; a window that cannot be is left out with a warning."""
+        """Return a table of names; an invalid window is left out with a warning."""
         if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
             self._refuse(at, value, f"a table of names, each with {describe(kind)}")
         found = {}
@@ -236,7 +236,7 @@ class _Reader:
         return held
 
     def _decode(self, kind: Any, text: Word, at: Path) -> Any:
-        """Return what a text of the environment stands for, where it is a table or a list."""
+        """Return the value of a text of the environment; a table or a list is read as JSON."""
         if bare(kind) is PolicyTable and not text.lstrip().startswith("{"):
             return text
         if bare(kind) is SummarizerTable and text == SAME:
@@ -244,7 +244,7 @@ class _Reader:
         try:
             return json.loads(text)
         except ValueError as error:
-            # The text is not quoted: a secret may stand in it.
+            # The text may hold a secret, so it is not quoted.
             raise ConfigurationError(
                 f"{self.layer.where(at)} is no JSON ({error}): write {describe(kind)}, such as "
                 f"{_example(kind)}"
@@ -255,7 +255,7 @@ class _Reader:
         self.parsed.places[spell(at)] = self.layer.where(at)
 
     def _refuse(self, at: Path, value: Any, expected: str, *, kind: Any = None) -> NoReturn:
-        """Raise the error that names place, key, value and what is expected."""
+        """Raise the error that names the place, the key, the value and the expected values."""
         hidden = extra(kind, "secret") or isinstance(value, Mapping | list) or "tokens" in at
         shown = _kind(value) if hidden else f"{value!r:.80}"
         known = extra(kind, "known")
@@ -278,7 +278,7 @@ class _Reader:
 
 
 def paths(kind: type[Table] = SettingsTable, prefix: str = "") -> Iterator[str]:
-    """Yield the dotted path of every setting, those in lists of tables left out."""
+    """Yield the dotted path of every setting, except those in lists of tables."""
     for each in struct_fields(kind):
         path = f"{prefix}{each.name}"
         yield path
@@ -295,7 +295,7 @@ def _preset() -> Any:
 
 
 def _example(kind: Any) -> str:
-    """Return a text that a variable may hold for a table or a list."""
+    """Return an example text of a variable for a table or a list."""
     parts = get_args(bare(kind))
     if not parts:
         return '{"key": "value"}'
@@ -307,7 +307,7 @@ def _example(kind: Any) -> str:
 
 
 def _kind(value: Any) -> str:
-    """Name what a value is without showing it: it may be a secret in the wrong place."""
+    """Name the type of a value without showing it: it may be a secret in the wrong place."""
     return f"{'an empty ' if value == '' else 'a '}{type(value).__name__}"
 
 

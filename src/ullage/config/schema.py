@@ -1,8 +1,8 @@
-"""What may be set: one frozen struct for each table of a file.
+"""The settings: one frozen struct for each table of a file.
 
-A field that is None was not set; the defaults are those of the values that are made of it. Each
-docstring has a line for each field: its sentence, and in brackets its default. `config.parse` reads
-by these structs, `tools.settings_page` writes the page of settings from them. It reads nothing.
+A field that is None was not set; the defaults are in the values that are made from it. Each
+docstring has a line for each field: its sentence, and its default in brackets. `config.parse` reads
+by these structs, and `tools.settings_page` writes the settings page from them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ullage.core.compaction.policy import known_policies, known_strategies
 from ullage.core.dialects.names import DIALECTS
 
 MOST_SECONDS: Final = 1e9
-"""The longest time that can be set: some 30 years, which no clock of an operating system minds."""
+"""The longest time that can be set: some 30 years, which every system clock can handle."""
 
 
 MOST_DAYS: Final = 36_500
@@ -62,11 +62,11 @@ class ThresholdsTable(Table, frozen=True, kw_only=True):
 
 
 class RungTable(Table, frozen=True, kw_only=True):
-    """From which pressure on what is done; each rung is a `[[policy.rungs]]` of its own.
+    """One step of a policy: strategies that begin at a pressure; each is a `[[policy.rungs]]` of its own.
 
-    at: the pressure from which on it is due, a share of the room for input (required)
-    target: the share to come down to, below `at` (required)
-    strategies: what is tried, in this order (required)
+    at: the pressure at which it begins, a share of the room for input (required)
+    target: the share to reduce to, below `at` (required)
+    strategies: the strategies to try, in this order (required)
     """
 
     at: Pressure
@@ -75,24 +75,24 @@ class RungTable(Table, frozen=True, kw_only=True):
 
 
 class PolicyTable(Table, frozen=True, kw_only=True):
-    """What is done as the window fills. `policy = "NAME"` is short for its preset alone.
+    """The actions as the window fills. `policy = "NAME"` is short for a table with only its preset.
 
     preset: the preset that the other keys change (ladder)
     name: the name of the changed policy in checkpoints (that of the preset)
     version: its version in checkpoints (1)
-    thresholds: when notices are given
-    rungs: what is done from which pressure on; they take the place of the preset's
-    tail_tokens: the most that is left alone at the end, in tokens (40000)
-    tail_share: the same as a share of the room for input; the smaller one holds (0.25)
-    keep_last: the messages that are left alone at the end, at the most (all of the tail)
+    thresholds: the pressures at which notices begin
+    rungs: the steps from a pressure on; they replace those of the preset
+    tail_tokens: the most tokens at the end that are left unchanged (40000)
+    tail_share: the same as a share of the room for input; the smaller one applies (0.25)
+    keep_last: the most messages at the end that are left unchanged (all of the tail)
     min_output: how low `max_tokens` may be lowered (1024, or an eighth of a smaller window)
     carry_share: the share of the target that the block of facts and words may take (0.95)
-    results: whether the results of a tool, by its name, can be had again (again)
-    recovery_tails: the messages that the recoveries of a turn leave alone, falling (40, 20, 10, 5)
+    results: whether a tool, by its name, can return its results again (again)
+    recovery_tails: messages that recoveries of a turn leave unchanged, falling (40, 20, 10, 5)
     background: whether an async guard begins a summary one rung early (false)
     new_session: whether an agent goes on in a new session at the highest rung (false)
-    effective: up to where answers are good, a share of the window or tokens (the window)
-    economic: from where carrying costs more than compacting, the same, or "prices" (the window)
+    effective: size up to which answers are good, a share of the window or tokens (the window)
+    economic: size from which compacting is cheaper, the same, or "prices" (the window)
     client_compacts: whether a proxy leaves compaction to its clients, and tells them (false)
     """
 
@@ -116,11 +116,11 @@ class PolicyTable(Table, frozen=True, kw_only=True):
 
 
 class SharesTable(Table, frozen=True, kw_only=True):
-    """What each section of a request gets of the window; all five are given and add up to 1.
+    """The share of the window for each section of a request; set all five, adding up to 1.
 
     system_prompt: instructions (required)
     tools: definitions of tools (required)
-    knowledge: messages that are marked as knowledge; the oldest go where it is over (required)
+    knowledge: messages marked as knowledge; the oldest are dropped if they are over (required)
     conversation: everything else (required)
     output_buffer: room for the answer (required)
     """
@@ -133,17 +133,17 @@ class SharesTable(Table, frozen=True, kw_only=True):
 
 
 class SummarizerTable(Table, frozen=True, kw_only=True):
-    """The model that writes summaries; without one they are kept by rule.
+    """The model that writes summaries; without one, fixed rules select the text to keep.
 
     same: whether the conversation's own model writes them; `summarizer = "same"` is short for it
     model: its id on its server (required)
     base_url: its server (the setting `base_url`)
-    dialect: how it is spoken to (Chat Completions)
+    dialect: the API that it speaks (Chat Completions)
     api_key: its key, or `$NAME` for that variable; never shown (none)
     window: its window in tokens, if you know better (its server is asked)
-    max_tokens: the most of one answer, in tokens (what the summary needs)
+    max_tokens: the most tokens of one answer (as many as the summary needs)
     timeout_s: the longest wait for a byte of an answer, in seconds (120)
-    parallel: requests at once (4)
+    parallel: the most requests at once (4)
     """
 
     same: bool | None = None
@@ -160,12 +160,12 @@ class SummarizerTable(Table, frozen=True, kw_only=True):
 class UpstreamTable(Table, frozen=True, kw_only=True):
     """A server that the proxy sends requests to; each is a `[[serve.upstreams]]` of its own.
 
-    name: what it is called, in numbers and logs (required)
-    base_url: where it is; a `/v1` at the end may be left out (required)
-    api_key: the key that is sent in place of the client's, or `$NAME`; never shown (the client's)
-    models: globs of the models that it answers for (all)
-    server: what kind of server it is, such as "ollama" (found out)
-    policy: what is done as the window fills, a name or a table (the setting `policy`)
+    name: its name in metrics and logs (required)
+    base_url: its URL; a `/v1` at the end may be left out (required)
+    api_key: the key that replaces the client's, or `$NAME`; never shown (the client's)
+    models: globs of the models that it serves (all)
+    server: its kind of server, such as "ollama" (detected)
+    policy: the actions as the window fills, a name or a table (the setting `policy`)
     """
 
     name: Text
@@ -177,14 +177,14 @@ class UpstreamTable(Table, frozen=True, kw_only=True):
 
 
 class RuleTable(Table, frozen=True, kw_only=True):
-    """What holds for some models and clients; each is a `[[serve.rules]]`, the first match wins.
+    """A rule for some models and clients; each is a `[[serve.rules]]`, the first match wins.
 
     model: a glob of models (all)
     key: the name of a client's token (all clients)
-    policy: what is done as the window fills, a name or a table (that of the upstream)
+    policy: the actions as the window fills, a name or a table (that of the upstream)
     min_output: short for `policy.min_output`
-    window: the window in tokens, if you know better (asked for)
-    observe: whether nothing is changed, only measured (false)
+    window: the window in tokens, if you know better (its server is asked)
+    observe: whether requests are only measured, not changed (false)
     recall_tools: the same as `serve.recall_tools`, for these requests (that of the proxy)
     """
 
@@ -198,19 +198,19 @@ class RuleTable(Table, frozen=True, kw_only=True):
 
 
 class LoggingTable(Table, frozen=True, kw_only=True):
-    """The level of what is logged, by room: debug, info, warning, error or critical.
+    """The level of the log, by room: debug, info, warning, error or critical.
 
-    all: of every room that is not named (warning)
+    all: every room that is not named (warning)
     agent: sessions (as `all`)
     config: settings (as `all`)
     files: small files that outlive the process (as `all`)
     guard: compactions, summaries, cut prompts (as `all`)
-    live: what pages are shown from (as `all`)
-    proxy: the proxy, but for the line of each request (as `all`)
+    live: the data of the pages (as `all`)
+    proxy: the proxy, except the line of each request (as `all`)
     requests: the line of each request (info)
     serve: start and end of a service (info)
     storage: stores and logs (as `all`)
-    windows: how windows are found out (as `all`)
+    windows: the search for windows (as `all`)
     workers: jobs and queues (info in `ullage worker`)
     """
 
@@ -231,22 +231,22 @@ class LoggingTable(Table, frozen=True, kw_only=True):
 class ServeTable(Table, frozen=True, kw_only=True):
     """The proxy, `ullage serve`. It is not read from the project's `ullage.toml`.
 
-    upstreams: where requests go; the first that serves a model takes it (required, or `--upstream`)
-    rules: what holds for which requests
-    tokens: what clients present, by their names, or `$NAME`; never shown (none)
+    upstreams: servers for requests; the first one for a model takes it (required, or `--upstream`)
+    rules: rules for some models and clients
+    tokens: the tokens of clients, by name, or `$NAME`; never shown (none)
     usage: whether streams are asked for their usage report (inject)
-    fail_open: whether a request is forwarded as it came where the guard is at fault (true)
+    fail_open: whether a request is forwarded as it came if the guard fails (true)
     host: the address to listen on (127.0.0.1)
     port: the port; 0 takes a free one (8790)
-    hosts: names allowed in `Host` besides loopback and the address (none)
+    hosts: names allowed in `Host` in addition to loopback and the address (none)
     origins: origins of pages in browsers that may ask (none)
     pages: whether it shows itself in a browser (true)
     operators: names of the tokens that see and steer everybody's conversations (the one there is)
-    show_text: whether pages show text of conversations, where there is one token at most (true)
+    show_text: whether pages show text of conversations, if there is at most one token (true)
     store: where checkpoints are kept (a file in the user's data folder)
-    store_transcripts: whether what was left out is kept (false)
+    store_transcripts: whether left-out text is kept (false)
     recall_tools: whether it is kept, and models get tools to read and search it (false)
-    ttl_s: how long the store keeps what nobody used, in seconds (604800)
+    ttl_s: how long the store keeps unused entries, in seconds (604800)
     max_body: the most bytes of a request (33554432)
     max_messages: the most messages of a request (100000)
     max_n: the most answers of a request (8)
@@ -254,25 +254,25 @@ class ServeTable(Table, frozen=True, kw_only=True):
     connect_s: the longest wait for a connection to an upstream, in seconds (5)
     first_byte_s: the longest wait for the first byte of an answer, in seconds (600)
     idle_s: the longest silence of an upstream or a reading client, in seconds (300)
-    leave_s: how long requests are still taken after SIGTERM, in seconds (1)
+    leave_s: how long requests are still accepted after SIGTERM, in seconds (1)
     drain_s: how long streams may go on at the end, in seconds (30)
     answer_bytes: the most bytes of an answer (268435456)
     answer_s: how long an answer may take from its first byte on, in seconds (3600)
-    workers: processes in which large requests are read and planned, 0 for none (2)
-    most_requests: the most requests under way; more wait for their turn (1000)
-    most_bytes: the most bytes of requests under way (536870912)
+    workers: processes that read and plan large requests, 0 for no processes (2)
+    most_requests: the most running requests; more wait for their turn (1000)
+    most_bytes: the most bytes of running requests (536870912)
     most_connections: the most connections of clients; more are answered 503 (2000)
     head_bytes: the most bytes of the head of a request (65536)
     head_s: how long the head of a request may take to come, in seconds (30)
     body_s: how long its body may take to come, in seconds (120)
     reader_s: how long a client may read nothing of its answer, in seconds (120)
     cache_conversations: the most conversations that are kept in memory (1000)
-    cache_bytes: the most bytes of messages that are kept as they were read (8388608)
-    page_bytes: the most bytes of requests that are kept for the pages to show (4194304)
-    client_requests: the most requests of one client under way (500)
-    client_bytes: the most bytes of requests of one client under way (268435456)
+    cache_bytes: the most bytes of parsed messages that are kept (8388608)
+    page_bytes: the most bytes of requests that are kept for the pages (4194304)
+    client_requests: the most running requests of one client (500)
+    client_bytes: the most bytes of running requests of one client (268435456)
     client_rate: how many requests one client may begin a second (any number)
-    num_ctx: the window that is asked of Ollama's own API, in tokens (Ollama's)
+    num_ctx: the window to request from Ollama's own API, in tokens (Ollama's)
     """
 
     upstreams: list[UpstreamTable] | None = None
@@ -320,25 +320,25 @@ class ServeTable(Table, frozen=True, kw_only=True):
 
 
 class SettingsTable(Table, frozen=True, kw_only=True):
-    """Everything that may be set, at the top of a file.
+    """The settings at the top of a file.
 
-    base_url: the server that is asked where no other is named (none)
-    policy: what is done as the window fills: the name of a preset, or a table (ladder)
-    store: URL of the store that keeps what was left out, such as `sqlite:ullage.db` (none)
+    base_url: the server that is asked if no other is named (none)
+    policy: the actions as the window fills: the name of a preset, or a table (ladder)
+    store: URL of the store that keeps left-out text, such as `sqlite:ullage.db` (none)
     offline: whether no server and no provider is ever asked (false)
-    connect_timeout_s: seconds until a server that is not there is given up (2)
-    read_timeout_s: seconds until an answer is given up; a router may load a model first (30)
-    cache_dir: the folder for what is learned, listings and the table (the user's cache folder)
-    pins: positions of messages that stay as they are, besides those of a call (none)
+    connect_timeout_s: seconds to wait for a connection to a server (2)
+    read_timeout_s: seconds to wait for an answer; a router may load a model first (30)
+    cache_dir: the folder for lessons, listings and the table (the user's cache folder)
+    pins: positions of messages that stay as they are, in addition to those of a call (none)
     context_windows: tokens by model id, your own word; a smaller proven window still caps it
     base_models: model id by deployment name (Azure); `PROVIDER/ID` for a gateway of your own
-    shares: what each section of a request gets of the window (no budget)
+    shares: the share of the window for each section of a request (no budget)
     summarizer: the model that writes summaries: "same", the conversation's own, or a table (none)
     retention_days: days after which sessions and stored conversations are erased (never; a week)
     redact_keys: whether well-known keys are kept out of the log of sessions (true)
     counter: the package that counts OpenAI's vocabularies (the best that is installed)
-    embeddings: whether a search finds what means the same in other words, too (false)
-    logging: levels of what is logged, by room (warnings)
+    embeddings: whether a search also finds other words with the same meaning (false)
+    logging: levels of the log, by room (warnings)
     serve: the proxy
     """
 

@@ -1,8 +1,8 @@
-"""What `ullage serve` is told: upstreams, rules, tokens and limits, as frozen values.
+"""The configuration of `ullage serve`: upstreams, rules, tokens and limits, as frozen values.
 
-`read` makes them of the table `[serve]` in the settings. Types and bounds are those of the schema;
-what cannot work together is refused here, so that no server ever starts on it. It reads no files
-and knows no HTTP.
+`read` makes them from the table `[serve]` in the settings. Types and bounds come from the schema.
+Values that cannot work together are refused here, so that no server starts with them. The module
+reads no files and knows no HTTP.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ Key = TypeVar("Key")
 Found = TypeVar("Found")
 
 MOST_LOOKED_UP: Final = 1_000
-"""Names of models of which it is remembered who answers for them, and by which rule."""
+"""Names of models whose upstream and rule are remembered."""
 
 ANY: Final = "*"
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 SHORTEST: Final = 16
-"""Characters of a token below which guessing is no work."""
+"""Fewest characters of a token; shorter ones are easy to guess."""
 
 LONGEST: Final = 256
-"""Characters of a model's name that globs are tried on; clients choose the name."""
+"""Most characters of a model's name that globs are tried on; clients choose the name."""
 
 PORT: Final = 8790
 MIB: Final = 1024 * 1024
@@ -47,7 +47,7 @@ WEEK_S: Final = 7 * DAY_S
 
 
 class Misfit(ConfigurationError):  # noqa: N818 - named for what was found
-    """Report settings of the proxy that cannot work; `about` is the path of the one at fault."""
+    """Report proxy settings that cannot work; `about` is the path of the faulty one."""
 
     def __init__(self, message: str, about: str = "") -> None:
         super().__init__(message)
@@ -56,13 +56,13 @@ class Misfit(ConfigurationError):  # noqa: N818 - named for what was found
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """A server that requests go to, and the models that it answers for.
+    """A server that requests go to, and the models that it serves.
 
     The client's own path is appended to `root`, which is `base_url` without a `/v1` at its end.
-    `models` are globs of the request's `model`. `api_key` is sent in place of the client's own;
-    None passes that one on. `server` is what the operator says it is ("ollama", "llama.cpp"), None
-    has it found out. `policy` holds where no rule names another, None takes the proxy's. Raises
-    ConfigurationError for an invalid URL, name or glob.
+    `models` are globs of the request's `model`. `api_key` replaces the client's key; without one,
+    the client's key is passed on. `server` is the kind of server by the operator's word ("ollama",
+    "llama.cpp"); without it, the proxy detects the kind. `policy` applies if no rule names another;
+    without it, the proxy's applies. Raises ConfigurationError for an invalid URL, name or glob.
     """
 
     name: str
@@ -94,22 +94,22 @@ class Upstream:
 
     @property
     def root(self) -> str:
-        """Where the paths of clients begin: no slash at its end, and no version."""
+        """The start of the paths of clients: without a slash at its end, and without a version."""
         return _cut_version(self.base_url)
 
     def serves(self, model: str | None) -> bool:
-        """Tell whether a request for `model` goes here; one that names none goes by `*` alone."""
+        """Tell whether a request for `model` goes here; for None only the glob `*` fits."""
         return any(_covers(glob, model) for glob in self.models)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRule:
-    """What holds for the requests of some models, and of the client with one token.
+    """Settings for the requests of some models, or of the client with one token.
 
-    `model` is a glob, `key` the name of a token, None any client. `policy` None takes that of the
-    upstream, or of the proxy; `min_output` takes the place of the policy's. `window` is the
-    operator's word in tokens. With `observe` nothing is changed, only measured. `recall_tools` None
-    takes that of the proxy.
+    `model` is a glob, `key` the name of a token; without one, the rule is for any client. If
+    `policy` is None, the upstream's or the proxy's applies; `min_output` replaces that of the
+    policy. `window` is the operator's number of tokens. With `observe`, requests are measured but
+    not changed. If `recall_tools` is None, the proxy's value applies.
     """
 
     model: str = ANY
@@ -124,27 +124,27 @@ class ModelRule:
         _check_policy(self.policy)
 
     def holds(self, model: str | None, key: str | None) -> bool:
-        """Tell whether the rule speaks of this model and this client."""
+        """Tell whether the rule applies to this model and this client."""
         return (self.key is None or self.key == key) and _covers(self.model, model)
 
 
 @dataclass(frozen=True, slots=True)
 class Serve:
-    """Everything that one proxy is told. Raises ConfigurationError for what cannot work together.
+    """The whole configuration of a proxy. Raises ConfigurationError for values in conflict.
 
-    `usage` inject has streamed Chat requests report their usage, passive changes nothing there.
-    `fail_open` forwards a request as it came when the guard itself is at fault. `hosts` are names
-    allowed in `Host` besides loopback and the address bound; `origins` those of pages in browsers.
-    `pages` has the proxy show itself in a browser: there `operators`, names of tokens, see and
-    steer all conversations, and `show_text` lets an operator read them where no second token is.
-    `tokens` are what clients present, by name: required where `host` is not loopback. `store` is a
-    store's URL, None an SQLite file in the user's data folder; `ttl_s` is how long it keeps what
-    nobody used. `max_body` is in bytes, the other limits are counts; `connect_s`, `first_byte_s`,
-    `idle_s` (between two chunks), `leave_s` (new requests after SIGTERM) and `drain_s` (streams at
-    the end) are seconds. `most_connections` to `reader_s` are what connections may take,
-    `cache_conversations` to `page_bytes` what is kept in memory. `num_ctx` is put
-    into requests to Ollama's own API, in tokens. `recall_tools` keeps what was left out, and adds
-    tools to read and search it, whose calls the proxy answers. `policy` holds where no rule and no
+    With `usage` "inject", streamed Chat requests are asked for a usage report; "passive" leaves
+    them as they are. `fail_open` forwards a request as it came if the guard itself fails. `hosts`
+    are names allowed in `Host` besides loopback and the bound address; `origins` those of pages in
+    browsers. `pages` lets the proxy show itself in a browser: there `operators`, names of tokens,
+    see and steer all conversations, and `show_text` lets an operator read them if there is no
+    second token. `tokens` are the secrets of clients, by name: required unless `host` is loopback.
+    `store` is a store's URL; without it, the proxy uses an SQLite file in the user's data folder.
+    `ttl_s` is how long it keeps unused entries. `max_body` is in bytes, the other limits are
+    counts; `connect_s`, `first_byte_s`, `idle_s` (between two chunks), `leave_s` (new requests
+    after SIGTERM) and `drain_s` (streams at the end) are seconds. `most_connections` to `reader_s`
+    are limits of connections, `cache_conversations` to `page_bytes` limits of memory. `num_ctx` is
+    put into requests to Ollama's own API, in tokens. `recall_tools` keeps left-out text, and adds
+    tools to read and search it; the proxy answers their calls. `policy` applies if no rule and no
     upstream names another; `summarizer` writes summaries for all.
     """
 
@@ -248,7 +248,7 @@ class Serve:
 
     @property
     def reads_text(self) -> bool:
-        """Whether pages may show text: of several clients nobody reads another's."""
+        """True if pages may show text: with several clients, nobody reads another's text."""
         return self.pages and self.show_text and len(self.tokens) <= 1
 
     def is_operator(self, token: str | None) -> bool:
@@ -258,7 +258,7 @@ class Serve:
         return len(self.tokens) <= 1
 
     def upstream(self, model: str | None) -> Upstream | None:
-        """Return the first upstream that answers for a model, None where none does."""
+        """Return the first upstream that serves a model, or None."""
         try:
             return self._routed[model]
         except KeyError:
@@ -266,11 +266,10 @@ class Serve:
             return self._remember(self._routed, model, found)
 
     def rule(self, model: str | None, token: str | None) -> ModelRule:
-        """Return what holds for a model and the *name* of a client's token, its policy included.
+        """Return the rule for a model and the *name* of a client's token, with its policy.
 
-        That is the first rule that fits; its policy is its own, else that of the upstream, else
-        the proxy's. What else it leaves open is the proxy's, too. The same rule is returned each
-        time.
+        It is the first rule that fits. Its policy is its own, else that of the upstream, else the
+        proxy's. Its other open values are the proxy's, too. The same object is returned each time.
         """
         known = self._ruled.get((model, token))
         if known is None:
@@ -288,7 +287,7 @@ class Serve:
 
     @staticmethod
     def _remember(held: dict[Key, Found], key: Key, found: Found) -> Found:
-        """Keep what was looked up for a model; clients choose names, so of many all are let go."""
+        """Keep a result for a model; since clients choose names, a full table is emptied."""
         if len(held) >= MOST_LOOKED_UP:
             held.clear()
         held[key] = found
@@ -315,7 +314,7 @@ def loopback(host: str) -> bool:
 
 
 def make_upstream(table: UpstreamTable) -> Upstream:
-    """Return the upstream that a table says. Raises ConfigurationError for what cannot be."""
+    """Return the upstream of a table. Raises ConfigurationError for invalid values."""
     values = _list_given(table)
     if table.models is not None:
         values["models"] = tuple(table.models)
@@ -323,14 +322,14 @@ def make_upstream(table: UpstreamTable) -> Upstream:
 
 
 def make_rule(table: RuleTable) -> ModelRule:
-    """Return the rule that a table says. Raises ConfigurationError for what cannot be."""
+    """Return the rule of a table. Raises ConfigurationError for invalid values."""
     return ModelRule(**_list_given(table) | _policy(table.policy))
 
 
 def read(configured: Configured, *, store: str, behind: Sequence[Upstream] = ()) -> Serve:
-    """Return what the proxy is told. Raises ConfigurationError naming the place of what is wrong.
+    """Return the proxy's configuration. Raises ConfigurationError with the place of the fault.
 
-    `store` holds where nobody names another; `behind` are upstreams after all others.
+    `store` applies if the settings name none; `behind` are upstreams after all others.
     """
     import msgspec
 
@@ -407,7 +406,7 @@ def _visible(text: str) -> bool:
 
 
 def _covers(glob: str, model: str | None) -> bool:
-    """Tell whether a glob of `*` and `?` covers a model; `*` alone covers one not named."""
+    """Tell whether a glob of `*` and `?` covers a model; for None only the glob `*` fits."""
     if model is None or len(model) > LONGEST or glob == ANY:
         return glob == ANY
     pattern = "".join({"*": ".*", "?": "."}.get(char) or re.escape(char) for char in glob)

@@ -1,6 +1,6 @@
-"""The settings as values: what holds where the code says nothing else.
+"""The settings as values, which apply unless the code passes others.
 
-It reads nothing: `config.parse` makes these values out of what files, variables and options say.
+The module reads nothing: `config.parse` makes these values from files, variables and options.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from ullage.core.compaction.policy import Policy
 
 DEFAULT: Final = "default"
-"""The origin of a value that nobody set."""
+"""The origin of an unset value."""
 
 
 SAME: Final = "same"
-"""What names the conversation's own model as its summarizer."""
+"""The word for the conversation's own model as its summarizer."""
 
 
 @dataclass(frozen=True, slots=True)
 class SummarizerSettings:
-    """A summarizer as settings name it; the fields are those of `ullage.Summarizer`."""
+    """A summarizer in the settings; the fields are those of `ullage.Summarizer`."""
 
     model: str
     base_url: str
@@ -37,18 +37,18 @@ class SummarizerSettings:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What holds where the code says nothing else. Times are in seconds.
+    """The values that apply unless the code passes others. Times are in seconds.
 
     `context_windows` maps a model id to the operator's own number of tokens; `base_models` maps a
-    deployment name (Azure) to the model behind it; `offline` asks no server and no provider;
-    `store` is the URL of the store, as `storage.open_store` reads it. `policy` is a Policy or the
-    name of a preset; `shares` divide the window as in `ullage.allocate`; `pins` are positions that
-    stay in every history, besides those of a call; `summarizer` writes summaries, "same" is the
-    conversation's own model. What is older than `retention_days` is erased; `redact_keys` keeps
-    well-known keys out of the log of sessions. `window_places` says where each of the
-    `context_windows` was set. `counter` is the package that counts OpenAI's
-    vocabularies, "auto" the best one that is installed. With `embeddings` a search finds what
-    means the same, too. `logging` maps a room, or "all", to a level.
+    deployment name (Azure) to its model; `offline` asks no server and no provider; `store` is the
+    URL of the store, in the form of `storage.open_store`. `policy` is a Policy or the name of a
+    preset; `shares` divide the window as in `ullage.allocate`; `pins` are positions that stay in
+    every history, in addition to those of a call; `summarizer` writes summaries, "same" is the
+    conversation's own model. Data older than `retention_days` is erased; `redact_keys` keeps
+    well-known keys out of the log of sessions. `window_places` has the place of each of the
+    `context_windows`. `counter` is the package that counts OpenAI's vocabularies, "auto" the best
+    installed one. With `embeddings`, a search also finds text with the same meaning. `logging` maps
+    a room, or "all", to a level.
     """
 
     context_windows: Mapping[str, int] = field(default_factory=dict)
@@ -71,22 +71,22 @@ class Settings:
     window_places: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[type[Settings], tuple[Any, ...]]:
-        """Pickle the tables as plain ones: a view that cannot be written to cannot be pickled."""
+        """Pickle the mappings as plain dicts, since a read-only view cannot be pickled."""
         values = [getattr(self, each.name) for each in fields(self)]
         return type(self), tuple(dict(v) if isinstance(v, Mapping) else v for v in values)
 
 
 KEYS: Final[tuple[str, ...]] = tuple(f.name for f in fields(Settings) if f.compare)
-"""What may be set: all but what is told of a setting."""
+"""The settings themselves, without the fields about them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """The settings, and where they come from.
+    """The settings and their origins.
 
     `origins` has the place of each key of `Settings`: file and line, variable, option, or
-    `default`. `tree` has what was set, as plain data with its secrets; `places` the origin of each
-    value in it by its path, such as `policy.thresholds.warning`.
+    `default`. `tree` has the set values as plain data with its secrets; `places` has the origin of
+    each value in it by its path, such as `policy.thresholds.warning`.
     """
 
     settings: Settings = field(default_factory=Settings)

@@ -1,9 +1,9 @@
-"""Where settings are found: files, the environment and options, on first use, never at import.
+"""The sources of settings: files, the environment and options, read on first use, not at import.
 
-Order, the later winning: the user's file (`$ULLAGE_CONFIG`, else `config.toml` or `config.json`
-in the platform's user config directory under `ullage`), the project's `ullage.toml` in the
-working directory, a file that an option names, the environment, options. Arguments in code win
-over all. It does not know what may be set: `schema` does.
+Later sources win: the user's file (`$ULLAGE_CONFIG`, else `config.toml` or `config.json` in the
+platform's user config directory under `ullage`), the project's `ullage.toml` in the working
+directory, a file that an option names, the environment, options. Arguments in code win over all.
+The module does not know the settings: `schema` does.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ PREFIX: Final = "ULLAGE_"
 NAMED: Final = "ULLAGE_CONFIG"
 LOG: Final = "ULLAGE_LOG"
 ROOT: Final = "ULLAGE_ALLOW_ROOT"
-"""Read by the sandbox: it may not come from a file that somebody else wrote."""
+"""Read by the sandbox: it must not come from a file that somebody else wrote."""
 CLIENT: Final = "ULLAGE_HTTP_CLIENT"
-"""Read by the transport, which knows no settings."""
+"""Read by the transport, which does not know settings."""
 LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 SECRET: Final = re.compile(
@@ -39,7 +39,7 @@ SECRET: Final = re.compile(
 PROJECT_FILE: Final = "ullage.toml"
 
 _GIVEN: Final[ContextVar[tuple[tuple[str, str, Any], ...]]] = ContextVar("given", default=())
-"""Options of the command that runs: their names for people, the settings, the values."""
+"""Options of the running command: their names for people, the settings, the values."""
 
 
 def load(
@@ -51,10 +51,10 @@ def load(
 ) -> Configured:
     """Read all layers. Raises ConfigurationError naming file, line and the nearest valid key.
 
-    `named` is a file that stands over the user's and the project's. `options` are settings of the
-    command line: the option, the path of the setting, the value, or None where it was not given;
-    their lists stand before those of the files.
-    Warnings (an impossible window in a file) go to the logger `ullage.config`, once each.
+    `named` is a file that wins over the user's and the project's. `options` are settings of the
+    command line: the option, the path of the setting, and the value, or None if it was not given;
+    their lists come before those of the files. Warnings (an impossible window in a file) go to the
+    logger `ullage.config`, once each.
     """
     environment = os.environ if environment is None else environment
     found = [(path, foreign) for path, foreign in _files(environment, project, named)]
@@ -95,13 +95,13 @@ def variables(environment: Mapping[str, str]) -> list[str]:
 
 
 def variable(path: str) -> str:
-    """Return the variable of a setting: two underscores stand for each dot of its path."""
+    """Return the variable of a setting, with two underscores for each dot of its path."""
     return PREFIX + path.replace(".", "__").upper()
 
 
 @contextmanager
 def given_options(written: Sequence[str]) -> Iterator[None]:
-    """Have `KEY=VALUE` texts of the option `--set` hold over all else within this block.
+    """Apply `KEY=VALUE` texts of the option `--set` over all other sources in this block.
 
     Raises ConfigurationError for a text without `=`.
     """
@@ -126,7 +126,7 @@ def given_options(written: Sequence[str]) -> Iterator[None]:
 def set_log_levels(
     environment: Mapping[str, str] | None = None, levels: Mapping[str, str] | None = None
 ) -> None:
-    """Set logger levels: by the settings, over these by ULLAGE_LOG (all) and ULLAGE_LOG_WINDOWS.
+    """Set logger levels from the settings; ULLAGE_LOG (all) and ULLAGE_LOG_WINDOWS win over them.
 
     Raises ConfigurationError for an unknown level.
     """
@@ -148,13 +148,13 @@ def set_log_levels(
 
 
 def get_logger(room: str) -> logging.Logger:
-    """Return the logger of a room; "all" and "" stand for that of the package."""
+    """Return the logger of a room; "all" and "" mean that of the package."""
     names = {"": "ullage", "all": "ullage", "requests": "ullage.proxy.requests"}
     return logging.getLogger(names.get(room, f"ullage.{room}"))
 
 
 def credentials(environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """Return the values of variables that are named as keys, tokens, secrets or passwords."""
+    """Return the values of variables whose names mark keys, tokens, secrets or passwords."""
     environment = os.environ if environment is None else environment
     return tuple(value for name, value in sorted(environment.items()) if SECRET.search(name))
 
@@ -167,7 +167,7 @@ def files(environment: Mapping[str, str], project: Path | None = None) -> list[P
 def _files(
     environment: Mapping[str, str], project: Path | None, named: Path | None
 ) -> Iterator[tuple[Path, bool]]:
-    """Yield the files that there are, and whether each is the project's."""
+    """Yield the existing files, and whether each is the project's."""
     listed = environment.get(NAMED)
     if listed:
         if not Path(listed).is_file():
@@ -184,7 +184,7 @@ def _files(
     yield from ((path, False) for path in chosen)
     here = (project or Path.cwd()) / PROJECT_FILE
     own = [*chosen, *([named] if named is not None else [])]
-    known = [os.path.realpath(path) for path in own]  # of links in a circle it gives the name
+    known = [os.path.realpath(path) for path in own]  # for circular links it returns the name
     if _is_there(here) and os.path.realpath(here) not in known:
         yield here, True
     if named is not None:
@@ -192,9 +192,9 @@ def _files(
 
 
 def _is_there(path: Path) -> bool:
-    """Tell whether something has this name, be it a folder or a link to nothing: reading it tells.
+    """Tell whether this name exists, even as a folder or a broken link: reading it reports that.
 
-    Raises ConfigurationError where that cannot be seen.
+    Raises ConfigurationError if that cannot be found out.
     """
     try:
         path.lstat()
@@ -211,7 +211,7 @@ def _is_setting(name: str) -> bool:
 
 
 def _nest_value(keys: Sequence[str], value: Any) -> dict[str, Any]:
-    """Return a value in the tables that its path names."""
+    """Return a value nested in the tables of its path."""
     for key in reversed(keys):
         value = {key: value}
     made: dict[str, Any] = value
@@ -219,7 +219,7 @@ def _nest_value(keys: Sequence[str], value: Any) -> dict[str, Any]:
 
 
 def _make_unread(path: Path, error: OSError | UnicodeDecodeError) -> ConfigurationError:
-    """Return what is said of a file of settings that cannot be read."""
+    """Return the error for a file of settings that cannot be read."""
     if isinstance(error, UnicodeDecodeError):
         line = error.object.count(b"\n", 0, error.start) + 1
         why = f"line {line} is not UTF-8 (byte 0x{error.object[error.start]:02x}); save it as UTF-8"
@@ -254,7 +254,7 @@ def _file(path: Path, *, foreign: bool) -> Any:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON; a key that stands in it twice is an error, as it is in TOML."""
+    """Return a JSON object; a key that appears twice is an error, as in TOML."""
     made = dict(pairs)
     if len(made) < len(pairs):
         names = [name for name, _ in pairs]

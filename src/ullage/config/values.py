@@ -1,6 +1,6 @@
-"""Makes the values of settings out of what was read: policies, shares, a summarizer.
+"""Makes the values of settings from plain data: policies, shares, a summarizer.
 
-What a value itself refuses is told with its place. It reads no layer.
+The errors of a value are raised with its place. The module reads no layer.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from ullage.core.tokens.gauge import Thresholds
 
 LARGEST: Final = 1_000_000
-"""A window on which shares are tried, in tokens."""
+"""A window for checking shares, in tokens."""
 
 
 @contextmanager
 def naming(place: Callable[[str], str]) -> Iterator[None]:
-    """Name the place in what a value refuses; `about` of the error says which part is at fault."""
+    """Add the place to the errors of a value; `about` of the error names the faulty part."""
     try:
         yield
     except ConfigurationError as error:
@@ -46,7 +46,7 @@ def naming(place: Callable[[str], str]) -> Iterator[None]:
 
 
 def make_configured(parsed: Parsed) -> Configured:
-    """Return the settings that were read, and where each comes from."""
+    """Return the settings, and the origin of each."""
     table = parsed.table
     given: dict[str, Any] = {
         key: value
@@ -85,7 +85,7 @@ def make_configured(parsed: Parsed) -> Configured:
 
 
 def make_policy(table: PolicyTable) -> Policy:
-    """Return the policy that a table says: its preset, with what else is set."""
+    """Return the policy of a table: its preset with the other values set."""
     if table.preset is None and table.name in known_policies():
         raise ConfigurationError(
             f"policy.name is {table.name!r}, the name of a preset: write preset = {table.name!r} "

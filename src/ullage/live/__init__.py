@@ -1,1 +1,1 @@
-"""What conversations do, while they do it: one stream of values for all who look."""
+"""The live state of conversations: one stream of values for all viewers."""

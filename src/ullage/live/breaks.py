@@ -1,6 +1,6 @@
-"""Why a provider's cache broke: where a request stops being the one before, and what stands there.
+"""Why a provider's cache broke: where a request differs from the last one, and the text there.
 
-It reads two requests as they were sent, and knows no provider.
+The module compares two requests as they were sent, and knows no provider.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 SAME: Final = 0.5
-"""The share of the last prompt that has to come from the cache for it to be whole: providers read
-in blocks, and what is behind the last mark is always new (docs of Anthropic and OpenAI)."""
+"""The share of the last prompt that must come from the cache for the cache to count as whole:
+providers read in blocks, and the text after the last mark is always new (docs of Anthropic and
+OpenAI)."""
 
 MOMENT: Final = re.compile(
     r"\d{4}-\d\d-\d\d|\d{1,2}:\d\d(?::\d\d)?|\b\d{1,2}[./]\d{1,2}[./]\d{2,4}\b|\b1[6-9]\d{8}\b"
 )
 NEAR: Final = 40
-"""Characters on both sides of a change in which a date or a time is looked for."""
+"""Characters on both sides of a change that are searched for a date or a time."""
 
 
 class CacheBreak(NamedTuple):
-    """Where two requests part: in which part, at which byte of the whole, and what stands there."""
+    """The point where two requests differ: the part, the byte in the whole, and the text there."""
 
     part: str
     byte: int
@@ -37,7 +38,7 @@ class CacheBreak(NamedTuple):
 def find_break(
     before: Sequence[tuple[str, Any]], after: Sequence[tuple[str, Any]]
 ) -> CacheBreak | None:
-    """Return where `after` is no continuation of `before`, None where it is one.
+    """Return where `after` differs from `before`, or None if it only continues it.
 
     Both are the parts of a request in the order in which providers read them, each with its name:
     tools, system text, messages.
@@ -72,9 +73,9 @@ def _name_messages(messages: Sequence[Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _count_same(old: str, new: str) -> int:
-    """Return how many characters two texts begin with alike."""
+    """Return the length of the common beginning of two texts, in characters."""
     low, high = 0, min(len(old), len(new))
-    while low < high:  # by halves: slices are compared at once, characters one by one
+    while low < high:  # by halves: comparing slices is fast, single characters slow
         middle = (low + high + 1) // 2
         if old[low:middle] == new[low:middle]:
             low = middle
@@ -100,7 +101,7 @@ def _name_change(old: str, new: str, at: int) -> str:
 def is_broken(prompt: int, read: int, last_prompt: int, last_read: int) -> bool:
     """Tell whether a cache was lost: much less was read than the last request held.
 
-    A provider that never read from a cache, or a prompt that is too short for one, loses none.
+    A provider that never read from a cache loses none, nor does a prompt that is too short for one.
     """
     warm = last_read > 0 or read > 0
     return warm and prompt >= last_prompt > 0 and read < SAME * min(last_prompt, prompt)

@@ -1,4 +1,4 @@
-"""What is known of a window, for people: who said what, who won, what was learned from events."""
+"""The known facts about a window, for people: claims, the winning one, lessons from events."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from ullage.windows import Question
 
 LEARNED: Final = frozenset({"refusal", "truncation", "answer", "contention"})
-"""Sources of claims that rest on what happened to requests."""
+"""Sources of claims that come from events of requests."""
 
 
 def describe_window(runtime: Runtime, question: Question) -> dict[str, Any] | None:
-    """Return who said what of a window, who won, and what was learned; nobody is asked anew."""
+    """Return the claims on a window, the winner, and the lessons; no server is asked again."""
     if question.model is None and question.base_url is None:
         return None
     found = runtime.windows.recall(question)

@@ -1,6 +1,6 @@
-"""Everything that can be looked at, in one place: sources, their rows, details when asked for.
+"""All sources in one place: their rows, and details on request.
 
-Sources are looked at in threads, only while somebody looks, and less often while nothing changes.
+Threads read the sources, only while somebody looks, and less often while nothing changes.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ log = logging.getLogger("ullage.live")
 
 SOONEST_S: Final = 0.5
 LATEST_S: Final = 5.0
-"""Seconds between two looks at a source: after a change, and when nothing changes for long."""
+"""Seconds between two looks at a source: after a change, and after a long time without one."""
 
 IDLE: Final = 50.0
-"""How many times as long as a look took passes before the next one: two per cent of a core."""
+"""Pause after a look, as a multiple of its duration: two per cent of a core."""
 
 READING: Final = frozenset({"recall"})
-"""Acts that answer with text of a conversation."""
+"""Actions that answer with text of a conversation."""
 
 BUSY: Final = 1.0
-"""The same while a source has more to tell: half a core, until all was read once."""
+"""The same pause while a source has more to tell: half a core, until all was read once."""
 
 LONGEST_S: Final = 30.0
-"""Seconds after which a source is looked at again however long it takes."""
+"""The longest pause between two looks at a source, in seconds."""
 
 STAYS_S: Final = 10.0
-"""Seconds after the last viewer asked in which sources are still looked at."""
+"""Seconds that sources are still read after the last viewer asked."""
 
 
 class LiveDesk:
-    """Looks at sources while there are viewers; rows are in `feed`.
+    """Reads sources while there are viewers; the rows are in `feed`.
 
-    Made in any thread, used in one event loop. `close` it in the end.
+    Create it in any thread, use it in one event loop, and close it in the end.
     """
 
     def __init__(self, sources: Sequence[LiveSource] = (), feed: RowFeed | None = None) -> None:
@@ -57,7 +57,7 @@ class LiveDesk:
         self._looks: dict[str, asyncio.Task[tuple[int, float]]] = {}
 
     def wake(self) -> None:
-        """Have the sources looked at for a while; every viewer calls it again and again."""
+        """Start reading the sources for a while; every viewer calls this again and again."""
         self._asked = time.monotonic()
         for name, source in self.sources.items():
             running = self._tasks.get(name)
@@ -65,7 +65,7 @@ class LiveDesk:
                 self._tasks[name] = asyncio.create_task(self._watch(source))
 
     async def look(self) -> None:
-        """Look at every source once, now."""
+        """Read every source once, now."""
         await asyncio.gather(*(self._look(source) for source in self.sources.values()))
 
     async def _watch(self, source: LiveSource) -> None:
@@ -77,10 +77,10 @@ class LiveDesk:
             await asyncio.sleep(max(pause, min(rest, LONGEST_S)))
 
     async def _look(self, source: LiveSource) -> tuple[int, float]:
-        """Take a source's changes in; return how many there were and the seconds it took.
+        """Take in a source's changes; return their number and the seconds that it took.
 
-        A look that began comes to its end, also where nobody waits for it any more: what a source
-        told once it does not tell again.
+        A look runs to its end even if nobody waits for it any more, since a source reports each
+        change only once.
         """
         running = self._looks.get(source.name)
         if running is None or running.done():
@@ -108,7 +108,7 @@ class LiveDesk:
     def _find(self, key: str, viewer: Viewer) -> tuple[LiveSource, str]:
         """Return the source of a conversation and its name there; raises UnknownConversation.
 
-        One that a viewer may not see is unknown to them.
+        A conversation that a viewer may not see is unknown to them.
         """
         kind, _, name = key.partition("/")
         source, row = self.sources.get(kind), self.feed.get(key)
@@ -119,7 +119,7 @@ class LiveDesk:
         return source, name
 
     async def read_detail(self, key: str, viewer: Viewer) -> SessionDetail:
-        """Return all that this viewer may know of a conversation."""
+        """Return all data about a conversation that this viewer may see."""
         source, name = self._find(key, viewer)
         found: SessionDetail = await self._run(source, source.read_detail, name, reads=viewer.reads)
         if not viewer.is_operator:
@@ -135,7 +135,7 @@ class LiveDesk:
         return found
 
     async def list_messages(self, key: str, viewer: Viewer) -> Sequence[LiveMessage]:
-        """Return the messages of a conversation; raises PermissionError where none may be read."""
+        """Return the messages of a conversation; raises PermissionError if text is forbidden."""
         source, name = self._find(key, viewer)
         if not viewer.reads:
             raise PermissionError("text of conversations is not shown here")
@@ -145,7 +145,7 @@ class LiveDesk:
     async def act(
         self, key: str, action: str, options: dict[str, Any], viewer: Viewer
     ) -> dict[str, Any]:
-        """Do what an operator asked for; raises PermissionError for anybody else."""
+        """Do an operator's action; raises PermissionError for anybody else."""
         source, name = self._find(key, viewer)
         if not viewer.is_operator:
             raise PermissionError("only an operator may change a conversation")
@@ -156,7 +156,7 @@ class LiveDesk:
         return done
 
     async def aclose(self) -> None:
-        """End what looks, and let go of the sources."""
+        """Stop all looks and close the sources."""
         self.is_closing = True
         running = [*self._tasks.values(), *self._looks.values()]
         for task in running:

@@ -1,7 +1,8 @@
-"""The one stream: who looks is told which conversations changed since they looked last.
+"""The stream of changes: each viewer gets the conversations that changed since the last look.
 
-Sources put rows in, from any thread; viewers ask by the number of the last change that they know,
-so that a slow one is told the newest state and holds nobody up. It keeps no text beyond the rows'.
+Sources put rows in, from any thread. Viewers ask with the number of the last change that they know,
+so a slow viewer gets the newest state and delays nobody. The feed keeps no text except that of the
+rows.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from ullage.core.errors import ConfigurationError
 from ullage.live.values import LiveSession
 
 MOST = 5_000
-"""Conversations that are kept; the one that changed longest ago goes first."""
+"""Most conversations that are kept; the one that changed longest ago is dropped first."""
 
 
 class Changes(NamedTuple):
-    """What changed: the number to ask with next time, rows that are new, keys that are gone.
+    """Changes: the number to ask with next time, new rows, and removed keys.
 
-    `whole` says that the rows are all there are: what is known from before is to be forgotten.
+    `whole` says that these are all rows: the viewer must forget the earlier ones.
     """
 
     version: int
@@ -30,9 +31,9 @@ class Changes(NamedTuple):
 
 
 class LateRow:
-    """A row that is drawn when somebody looks at it, which is seldom the case.
+    """A row that is drawn only when somebody looks at it, which is seldom.
 
-    `draw` may be called in any thread, and says how things stand then.
+    `draw` may be called in any thread, and returns the state at that moment.
     """
 
     __slots__ = ("_draw", "_row")
@@ -50,7 +51,7 @@ class LateRow:
 
 
 class RowFeed:
-    """Keeps the newest rows, and in which order they changed. Safe to share between threads."""
+    """Keeps the newest rows and the order of their changes. Safe to share between threads."""
 
     def __init__(self, most: int = MOST) -> None:
         if most < 1:
@@ -58,7 +59,7 @@ class RowFeed:
         self._most = most
         self._rows: dict[str, tuple[int, LiveSession | LateRow]] = {}
         self._gone: dict[str, int] = {}
-        self._since = 0  # what went before this change is not known any more
+        self._since = 0  # earlier changes are unknown
         self._version = 0
         self._lock = threading.Lock()
 
@@ -68,7 +69,7 @@ class RowFeed:
         return self._version
 
     def put(self, row: LiveSession) -> None:
-        """Take a row in, in the place of the last one of its key; the same again is no change."""
+        """Put a row in place of the last one of its key; an equal row is no change."""
         with self._lock:
             held = self._rows.get(row.key)
             if held is not None and held[1] == row:
@@ -76,7 +77,7 @@ class RowFeed:
             self._take(row.key, row)
 
     def put_late(self, key: str, row: LateRow) -> None:
-        """Take in that the row of a key has changed, which is drawn once somebody looks."""
+        """Note that the row of a key has changed; it is drawn when somebody looks."""
         with self._lock:
             self._take(key, row)
 
@@ -95,18 +96,18 @@ class RowFeed:
                 self._leave(key)
 
     def get(self, key: str) -> LiveSession | None:
-        """Return a row by its key, None where there is none."""
+        """Return a row by its key, or None."""
         held = self._rows.get(key)
         return None if held is None else _read(held[1])
 
     def list_rows(self) -> list[LiveSession]:
-        """Return all rows, the one that changed last first."""
+        """Return all rows, the most recently changed one first."""
         with self._lock:
             held = [row for _, row in reversed(self._rows.values())]
         return [_read(row) for row in held]
 
     def list_changes(self, since: int = 0) -> Changes:
-        """Return what changed behind change `since`; everything where that is too long ago."""
+        """Return the changes after change `since`, or all rows if that is too long ago."""
         with self._lock:
             whole = since < self._since or since == 0 or since > self._version
             held = list(self._find_newer(0 if whole else since))

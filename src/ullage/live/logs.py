@@ -1,7 +1,7 @@
-"""Sessions of a log, as they are written: rows, details, compactions to review, and acts on them.
+"""Sessions of a log as it grows: rows, details, compactions to review, and actions on them.
 
-Each event is read once. What a session's request is made of is told by who can put it together
-(`report`); acts are the library's own calls.
+Each event is read once. `report` builds the request of a session and describes it; actions are the
+library's own calls.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PIECE: Final = 500
 """Events that are read at once."""
 
 Report = Callable[[str], Mapping[str, Any]]
-"""Return what fills the window of a session by its name, in the form of `ullage context --json`."""
+"""Returns the parts of a session's window by its name, in the form of `ullage context --json`."""
 
 Undo = Callable[[str], Checkpoint | None]
 Preview = Callable[[str, str], Mapping[str, Any]]
@@ -49,10 +49,10 @@ Preview = Callable[[str, str], Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class LogHands:
-    """What only somebody with the session's own model and tools can do.
+    """Functions that need the session's own model and tools.
 
-    `report` says what fills the window, `uncompact` takes the last compaction back, and `preview`
-    plans one under a named policy and changes nothing. None where that is not at hand.
+    `report` describes what fills the window, `uncompact` undoes the last compaction, and `preview`
+    plans one under a named policy without changing anything. Each is None if it is not available.
     """
 
     report: Report | None = None
@@ -61,7 +61,7 @@ class LogHands:
 
 
 class LogSource:
-    """Sessions of one log. Give it the log; closing it closes that."""
+    """Sessions of one log. Closing the source closes the log."""
 
     name = SOURCE
     is_behind = False
@@ -78,11 +78,11 @@ class LogSource:
 
     @property
     def url(self) -> str:
-        """What opens the log."""
+        """The URL of the log."""
         return self._log.url
 
     def list_rows(self) -> Sequence[LiveSession]:
-        """Return the sessions that changed since the last call, all at the first."""
+        """Return the sessions that changed since the last call; the first call returns all."""
         rows = []
         for head in self._log.sessions():
             if self._heads.get(head.session) != head.id or not head.seq:
@@ -95,7 +95,7 @@ class LogSource:
         tally = self._tallies.setdefault(name, SessionTally(name))
         self._broken.pop(name, None)
         try:
-            if not self._goes_on(tally):  # it was rewritten, as a purge does
+            if not self._goes_on(tally):  # it was rewritten, for example by a purge
                 tally = self._tallies[name] = SessionTally(name)
             self._read_on(tally, head)
         except StoreError as error:
@@ -108,7 +108,7 @@ class LogSource:
         return replace(row, at=row.at or head.created)
 
     def _goes_on(self, tally: SessionTally) -> bool:
-        """Tell whether the last event that was taken in is still the one that is recorded."""
+        """Tell whether the last event that was read is still the recorded one."""
         if not tally.head:
             return True
         found = self._log.read(tally.name, tally.head - 1, tally.head)
@@ -133,7 +133,7 @@ class LogSource:
     # --- one session ----------------------------------------------------------------------------
 
     def read_detail(self, name: str, *, reads: bool) -> SessionDetail:
-        """Return all that is known of a session; raises UnknownConversation."""
+        """Return all data about a session; raises UnknownConversation."""
         tally = self._find(name)
         notes: list[str] = []
         report: Mapping[str, Any] | None = None
@@ -186,14 +186,14 @@ class LogSource:
         return review_script(history, checkpoint.script, (codec, meter), made, shows_text=reads)
 
     def list_messages(self, name: str) -> Sequence[LiveMessage]:
-        """Return the messages of the whole history, as its model would be sent them."""
+        """Return the messages of the whole history, as they would be sent to its model."""
         tally = self._find(name)
         dialect = str(tally.serving.get("dialect") or registry.DEFAULT)
         history, _ = self._read_history(Session(self._log, name).fold, dialect, tally)
         return list_messages(history, self._find_runtime().meter(self._question(tally), dialect))
 
     def act(self, name: str, action: str, options: dict[str, Any]) -> dict[str, Any]:
-        """Undo the last compaction, read a text back, or plan one under another policy."""
+        """Undo the last compaction, read a text back, or plan a compaction under another policy."""
         self._find(name)
         if action == "recall":
             reference = str(options.get("reference", ""))
@@ -214,7 +214,7 @@ class LogSource:
         raise NotPossible(f"sessions of this log cannot {action:.40} here")
 
     def _pin(self, name: str, told: str) -> dict[str, Any]:
-        """Pin a message by its place in the whole history, or pin it no more."""
+        """Pin a message by its place in the whole history, or unpin it."""
         tally = self._tallies[name]
         dialect = str(tally.serving.get("dialect") or registry.DEFAULT)
         with Session(self._log, name) as session:
@@ -241,16 +241,16 @@ class LogSource:
         return Question(model if isinstance(model, str) else None, base or None)
 
     def _read_history(self, held: Fold, dialect: str, tally: SessionTally) -> tuple[Any, Any]:
-        """Return the messages of a request as they stood, and the codec that reads them."""
+        """Return the messages of a request as they were, and the codec that reads them."""
         spoken = registry.find(registry.parse_name(dialect))
         raws = _make_renderer(spoken.name, tally).render(held)
-        if spoken.fields.system is None:  # the operator's text is a message of its own
+        if spoken.fields.system is None:  # the system text is a message of its own
             raws = [{"role": "system", "content": ""}, *raws]
         codec = self._find_runtime().codec_for(spoken.name)
         return codec.read(raws), codec
 
     def _list_seqs(self, held: Fold, dialect: str, tally: SessionTally) -> list[int | None]:
-        """Return the event that each message begins at, None for the operator's own."""
+        """Return the event where each message begins, None for the operator's message."""
         spoken = registry.find(registry.parse_name(dialect))
         renderer = _make_renderer(spoken.name, tally)
         renderer.render(held)

@@ -1,7 +1,7 @@
-"""Sessions of other programs, as their files grow: read only.
+"""Sessions of other programs, read from their files as they grow, never changed.
 
-A file is read when it changed, and never more often than it takes twenty times as long to read: a
-long session that is written all the time costs a twentieth of a core.
+A file is read when it has changed, but then not again for twenty times as long as reading it took.
+So a session that is written all the time costs a twentieth of a core.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ from ullage.runtime import Measurable, Runtime, default
 from ullage.windows import Question
 
 MOST: Final = 60
-"""Sessions of a program that are shown, those written last."""
+"""Most sessions of a program that are shown, the most recently written ones."""
 
 READ: Final = 2
-"""Files that are read whole at one look of many: the rest follows at the next ones."""
+"""Files that one look reads whole; the rest follows with the next looks."""
 
 PATIENCE: Final = 20.0
-"""How many times as long as reading a file takes nothing of it is read again."""
+"""Pause before a file is read again, as a multiple of the time that reading took."""
 
 LARGEST: Final = 64 * 1024 * 1024
-"""Bytes of a file up to which it is read whole."""
+"""Largest file that is read whole, in bytes."""
 
 ACTIVE_S: Final = 90.0
-"""Seconds without a word after which a session is no longer active."""
+"""Seconds without a write after which a session is no longer active."""
 
 READ_ONLY: Final = "sessions of {} are read here, and never changed: do it in the program itself"
 
 
 @dataclass(slots=True)
 class _File:
-    """One file: as it was when it was read, what it took, and what was found."""
+    """One file: its state when it was read, the time that took, and the result."""
 
     seen: tuple[float, int] = (0.0, 0)
     took: float = 0.0
@@ -71,7 +71,8 @@ class _File:
 class ProgramSource:
     """Sessions of one program: claude, codex or opencode; `environ` says where its folders are.
 
-    `most_read` is how many files one look reads whole; who looks only once has all read.
+    `most_read` is the number of files that one look reads whole; a caller that looks only once sets
+    it high.
     """
 
     name: str
@@ -84,7 +85,7 @@ class ProgramSource:
     _paths: dict[str, Path] = field(default_factory=dict)
 
     def list_rows(self) -> Sequence[LiveSession]:
-        """Return the sessions that changed since the last call, all at the first."""
+        """Return the sessions that changed since the last call; the first call returns all."""
         listed, _ = list_sessions(self.name, self.environ, MOST)
         rows, left = [], self.most_read
         for one in listed:
@@ -147,7 +148,7 @@ class ProgramSource:
     # --- one session ----------------------------------------------------------------------------
 
     def read_detail(self, name: str, *, reads: bool) -> SessionDetail:
-        """Return all that is known of a session; raises UnknownConversation."""
+        """Return all data about a session; raises UnknownConversation."""
         session, contents = self._read(name)
         held = self._files.get(name) or _File()
         bare = held.told or LiveSession(source=self.name, id=name)
@@ -172,7 +173,7 @@ class ProgramSource:
         )
 
     def review(self, name: str, number: int, *, reads: bool) -> CompactionReview:
-        """Say that the program's own compaction cannot be taken apart."""
+        """Raise NotPossible: the program's own compaction cannot be reviewed."""
         del number, reads
         self._read(name)
         raise NotPossible(
@@ -181,7 +182,7 @@ class ProgramSource:
         )
 
     def list_messages(self, name: str) -> Sequence[LiveMessage]:
-        """Return the messages that stand in the window now."""
+        """Return the messages that are in the window now."""
         session, _ = self._read(name)
         shared = self._find_runtime()
         read = shared.read(Measurable(session.current, dialect=session.dialect))
@@ -189,7 +190,7 @@ class ProgramSource:
         return list_messages(read, shared.meter(question, read.rules.dialect))
 
     def act(self, name: str, action: str, options: dict[str, Any]) -> dict[str, Any]:
-        """Plan a compaction under a policy; nothing else can be done to a foreign session."""
+        """Plan a compaction under a policy; other actions are not possible on a foreign session."""
         if action != "again":
             raise NotPossible(READ_ONLY.format(self.name))
         session, contents = self._read(name)
@@ -220,7 +221,7 @@ class ProgramSource:
         }
 
     def close(self) -> None:
-        """Hold nothing."""
+        """Do nothing: there is nothing to close."""
 
 
 def _amend(row: LiveSession, **changes: Any) -> LiveSession:

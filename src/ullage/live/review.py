@@ -1,6 +1,7 @@
-"""A compaction as a change that people can review: what became of each message, and why.
+"""A compaction as a change that people can review: the fate of each message, and the reason.
 
-It applies a recorded edit script to the history that it was planned for, and plans nothing itself.
+The module applies a recorded edit script to the history that it was planned for, and plans nothing
+itself.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from ullage.core.tokens.counting import Meter
 
 LONGEST: Final = 20_000
-"""Characters of a text that are shown; what is longer is cut, and says so."""
+"""Characters of a text that are shown; a longer one is cut and says so."""
 
 SENTENCE: Final = re.compile(r"(?<=[.!?\u3002\uff01\uff1f])\s+|\s*\n\s*")
 WORDY: Final = re.compile(r"\w")
@@ -38,7 +39,7 @@ LAWS: Final[Mapping[str, str]] = {
     "untouched": "messages that no edit names are the same, byte for byte",
     "smaller": "the result is smaller",
 }
-"""What is proved of every compaction (docs/compaction.md)."""
+"""The laws that are proved of every compaction (docs/compaction.md)."""
 
 
 def review_script(
@@ -49,10 +50,10 @@ def review_script(
     *,
     shows_text: bool = True,
 ) -> CompactionReview:
-    """Return what a script does to a history, message by message, in the order of the result.
+    """Return the effect of a script on a history, message by message, in the order of the result.
 
-    `tools` are the codec of the history's dialect and what it is measured with. What was left out
-    stands where it stood. Raises IndexError where the script is of a longer history.
+    `tools` are the codec of the history's dialect and the meter for it. A message that was left out
+    is listed at its old place. Raises IndexError if the script belongs to a longer history.
     """
     codec, meter = tools
     edited = apply(history, script, codec)
@@ -72,7 +73,7 @@ def _list_sizes(transcript: Transcript, meter: Meter) -> list[int]:
 
 
 def _order(edited: Edited, script: Script) -> Iterator[tuple[int | None, int | None]]:
-    """Yield (old, new) positions: what went stands before what came behind it."""
+    """Yield (old, new) positions: a removed message comes before the messages that followed it."""
     gone = sorted(script.drops)
     for new, old in enumerate(edited.origin):
         if old is not None:
@@ -114,7 +115,7 @@ class _Drawer:
         after: Sequence[int],
         edited: Edited,
     ) -> ReviewedUnit:
-        """Return the unit of a message that stood at `old` and stands at `new`."""
+        """Return the unit of a message that was at `old` and is at `new` now."""
         now = None if new is None else edited.transcript.messages[new]
         if old is None:
             assert new is not None  # noqa: S101 - a unit is somewhere
@@ -158,7 +159,7 @@ class _Drawer:
         return "reasoning left out" if old in self._script.strips else "kept"
 
     def _find_rest(self, was: Message) -> tuple[str, float | None]:
-        """Return what of a message the block carries, in words and as a share of its sentences."""
+        """Return the share of a message's sentences in the block, in words and as a number."""
         said = [s for part in SENTENCE.split(_read_text(was)) if WORDY.search(s := part.strip())]
         if not said or not self._block:
             return "", 0.0 if said else None
@@ -181,7 +182,7 @@ class _Drawer:
 
 
 def list_messages(history: Transcript, meter: Meter) -> tuple[LiveMessage, ...]:
-    """Return the messages of a request for people; long texts are cut, and say so."""
+    """Return the messages of a request for people; long texts are cut and say so."""
     sizes, labels = _list_sizes(history, meter), label_messages(history.messages)
     return tuple(
         LiveMessage(number, message.role, labels[number], sizes[number], cut(_read_text(message)))
@@ -190,14 +191,14 @@ def list_messages(history: Transcript, meter: Meter) -> tuple[LiveMessage, ...]:
 
 
 def cut(text: str) -> str:
-    """Return a text as it is shown: what is too long ends with how much is missing."""
+    """Return a text for display; a text that is too long ends with the length of the rest."""
     if len(text) <= LONGEST:
         return text
     return f"{text[:LONGEST]}\n[{len(text) - LONGEST:,} more characters]"
 
 
 def label_messages(messages: Sequence[Message]) -> list[str]:
-    """Return what each message is about: what was said, or which calls and results it holds."""
+    """Return a label for each message: its first text, or its calls and results."""
     calls: dict[str, str] = {}
     labels: list[str] = []
     for message in messages:

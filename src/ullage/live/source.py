@@ -1,6 +1,6 @@
-"""What shows conversations to those who look: the protocol, and what a viewer may do.
+"""The protocol of a source of conversations, and the rights of a viewer.
 
-Text of conversations, and every change, belong to the operator.
+Only the operator may see text of conversations, or change anything.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ class UnknownConversation(UllageError):  # noqa: N818 - named for what was not f
 
 
 class NotPossible(UllageError):  # noqa: N818 - named for what cannot be done
-    """Report an action that a source cannot do, and why."""
+    """Report an action that a source cannot do, with the reason."""
 
     code = "not_possible"
 
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """Who looks. `name` is that of a token, "" without one.
+    """A person who looks. `name` is that of their token, "" without one.
 
-    An operator sees every conversation, and may change them; others see the numbers of their own.
+    An operator sees every conversation and may change them; others see the numbers of their own.
     `reads` says that text may be shown.
     """
 
@@ -42,7 +42,7 @@ class Viewer:
         return self.is_operator or (bool(self.name) and row.owner == self.name)
 
     def trim(self, row: LiveSession) -> LiveSession:
-        """Return a row with what this viewer may see of it."""
+        """Return a row without the parts that this viewer may not see."""
         from dataclasses import replace
 
         if self.reads:
@@ -51,7 +51,7 @@ class Viewer:
 
 
 class LiveSource(Protocol):
-    """Who knows conversations: a log, a program's folder, a proxy.
+    """A source of conversations: a log, a program's folder, a proxy.
 
     Every method may block, and is called from a thread, one call at a time for each source. `name`
     is the `source` of its rows.
@@ -59,20 +59,20 @@ class LiveSource(Protocol):
 
     @property
     def name(self) -> str:
-        """What its rows name as their source."""
+        """The `source` of its rows."""
         ...
 
     @property
     def is_behind(self) -> bool:
-        """Whether the last look left conversations for the next one."""
+        """True if the last look left conversations for the next one."""
         ...
 
     def list_rows(self) -> Sequence[LiveSession]:
-        """Return the conversations that changed since the last call, all at the first."""
+        """Return the conversations that changed since the last call; the first call returns all."""
         ...
 
     def read_detail(self, name: str, *, reads: bool) -> SessionDetail:
-        """Return all that is known of one; raises UnknownConversation."""
+        """Return all data about one conversation; raises UnknownConversation."""
         ...
 
     def review(self, name: str, number: int, *, reads: bool) -> CompactionReview:
@@ -80,13 +80,13 @@ class LiveSource(Protocol):
         ...
 
     def list_messages(self, name: str) -> Sequence[LiveMessage]:
-        """Return the messages of the request as it stands; raises as `review` does."""
+        """Return the messages of the current request; raises as `review` does."""
         ...
 
     def act(self, name: str, action: str, options: dict[str, Any]) -> dict[str, Any]:
-        """Do what a person asked for; raises UnknownConversation, NotPossible."""
+        """Do an action for a person; raises UnknownConversation, NotPossible."""
         ...
 
     def close(self) -> None:
-        """Let go of files."""
+        """Close the files."""
         ...

@@ -1,6 +1,7 @@
-"""What the events of one session come to, taken in one after the other: a row, requests, events.
+"""The running result of one session's events: a row, requests, events.
 
-It goes on from where it was, so that a session that grows is never read twice. It knows no store.
+It continues from the last event, so a growing session is never read twice. The module does not know
+the store.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Data = Mapping[str, Any]
 SOURCE: Final = "ullage"
 REQUESTS: Final = 2_000
 EVENTS: Final = 1_000
-"""Requests and events that are kept, the newest."""
+"""Most requests and events that are kept, the newest ones."""
 
 TITLE: Final = 120
 ENDS: Final = ("turn_completed", "turn_failed", "turn_interrupted")
@@ -37,9 +38,9 @@ BUCKETS: Final = tuple(Usage.__slots__)
 
 
 class SessionTally:
-    """Takes the events of one session in; `head` and `last` are the seq and id of the last.
+    """Takes in the events of one session; `head` and `last` are the seq and id of the last one.
 
-    `serving` says which model answered last, and where.
+    `serving` is the model that answered last, with its server.
     """
 
     def __init__(self, name: str) -> None:
@@ -74,7 +75,7 @@ class SessionTally:
         }
 
     def extend(self, events: Iterable[Event]) -> None:
-        """Take events in, in order."""
+        """Take in events, in order."""
         for event in events:
             self.head, self.last, self._at = event.seq, event.id, event.ts
             if event.type in ENDS:
@@ -85,7 +86,7 @@ class SessionTally:
                 self.events.append(LiveEvent(event.ts, event.type, text, event.seq))
 
     def make_row(self) -> LiveSession:
-        """Return the session as it stands."""
+        """Return the current state of the session."""
         last = self.requests[-1] if self.requests else LiveRequest(0.0)
         bound = last.window
         pace = measure_pace([one.tokens for one in self.requests], bound)
@@ -118,7 +119,7 @@ class SessionTally:
         )
 
     def find_compaction(self, number: int) -> int | None:
-        """Return the seq of a compaction by its number, None where there is none."""
+        """Return the seq of a compaction by its number, or None."""
         return self._compacted_at[number - 1] if 0 < number <= len(self._compacted_at) else None
 
     # --- what each type tells -------------------------------------------------------------------
@@ -253,7 +254,7 @@ def _read_number(data: Data, name: str) -> int | None:
 
 
 def _name_host(url: object) -> str:
-    """Return the host of a URL, with its port; nothing of what else may stand in one."""
+    """Return the host and port of a URL, without anything else in it."""
     if not isinstance(url, str) or not url:
         return ""
     try:

@@ -1,7 +1,7 @@
-"""What is shown of conversations: rows, requests, events and compactions, as plain values.
+"""The values that viewers see: rows, requests, events and compactions as plain data.
 
-Tokens are the model's, times Unix seconds, money dollars; None is unknown. It draws nothing and
-knows no source.
+Tokens are the model's, times Unix seconds, money dollars; None means unknown. The module draws
+nothing and knows no source.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ RECENT: Final = 5
 """Requests over which growth is measured."""
 
 GONE: Final = "gone"
-"""The state of a row whose conversation its source has no more: it is taken away."""
+"""The state of a row whose source no longer has the conversation: viewers remove it."""
 
 Fate = Literal["kept", "shortened", "left out", "reasoning left out", "added"]
-"""What became of a message in a compaction."""
+"""The fate of a message in a compaction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveSession:
-    """A conversation as it stands.
+    """The current state of a conversation.
 
-    `source` says who keeps it (proxy, ullage, claude, codex, opencode), `id` is its name there.
-    `title` is what it began with, "" where no text may be shown. `owner` is the token that it came
-    with. `used`, `window` and `compaction_at` are tokens, `growth` tokens a request, `left` the
-    requests until it is compacted, or full. `cached` is the share of the prompts read from the
-    provider's cache, `saved` the tokens that compactions took away, `faults` how often something
-    was asked for again. `last` says in words what happened last.
+    `source` is its keeper (proxy, ullage, claude, codex, opencode), `id` its name there. `title` is
+    how it began, "" if no text may be shown. `owner` is the name of its token. `used`, `window` and
+    `compaction_at` are tokens, `growth` is tokens a request, `left` the number of requests until it
+    is compacted, or full. `cached` is the share of the prompts read from the provider's cache,
+    `saved` the tokens that compactions removed, `faults` how often the model asked again for
+    something. `last` is the last event in words.
     """
 
     source: str
@@ -64,7 +64,7 @@ class LiveSession:
 
     @property
     def key(self) -> str:
-        """What names it among all sources."""
+        """Its name among all sources."""
         return f"{self.source}/{self.id}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -76,10 +76,10 @@ class LiveSession:
 
 @dataclass(frozen=True, slots=True)
 class LiveRequest:
-    """One request of a conversation: its size, and what was reported of it.
+    """One request of a conversation: its size, and the report about it.
 
-    `usage` is the provider's report, `tokens` the prompt as reported, else as counted (`basis`).
-    `note` says what was special: a cache that was lost, a cut, a refusal.
+    `usage` is the provider's report, `tokens` the reported size of the prompt, or the counted one
+    (`basis`). `note` names a special event: a lost cache, a cut, a refusal.
     """
 
     at: float
@@ -96,7 +96,7 @@ class LiveRequest:
 
     @property
     def cache_read(self) -> int | None:
-        """The tokens that were read from the provider's cache."""
+        """Tokens that were read from the provider's cache."""
         return None if self.usage is None else self.usage.cache_read
 
     def to_dict(self) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class LiveRequest:
 
 @dataclass(frozen=True, slots=True)
 class LiveEvent:
-    """Something that happened: `kind` is one word for it, `text` a sentence without mark-up."""
+    """An event: `kind` is one word for it, `text` a sentence without mark-up."""
 
     at: float
     kind: str
@@ -124,8 +124,8 @@ class LiveEvent:
 class LiveCompaction:
     """A compaction in numbers; `number` counts those of a conversation from 1.
 
-    `lost` are the tokens whose cache is written anew, `dollars` what that costs. `since` is what
-    came of it, as far as it is known (`core.compaction.aftermath.Aftermath`).
+    `lost` are the tokens whose cache is written anew, `dollars` the cost of that. `since` counts
+    what happened after it, as far as known (`core.compaction.aftermath.Aftermath`).
     """
 
     number: int
@@ -149,7 +149,7 @@ class LiveCompaction:
 
 @dataclass(frozen=True, slots=True)
 class Waste:
-    """Tokens that every request carries for nothing, or nearly; `dollars` a request, if priced."""
+    """Tokens that every request carries with little or no use; `dollars` a request, if priced."""
 
     kind: str
     name: str
@@ -166,8 +166,8 @@ class Waste:
 class ReviewedUnit:
     """One message in a compaction, before and after, in tokens of the model.
 
-    `lives_on` says what of a message that went is still there, and where; `reference` is what it
-    can be recalled by. Texts are whole up to `LONGEST` characters, "" where none may be shown.
+    `lives_on` says which part of a removed message is still there, and where; `references` recall
+    it. Texts are whole up to `LONGEST` characters, "" if none may be shown.
     """
 
     number: int
@@ -190,7 +190,7 @@ class ReviewedUnit:
 
 @dataclass(frozen=True, slots=True)
 class LiveMessage:
-    """One message of the request as it stands, by its place from 0; `tokens` are the model's."""
+    """One message of the current request, by its place from 0; `tokens` are the model's."""
 
     number: int
     role: str
@@ -205,7 +205,7 @@ class LiveMessage:
 
 @dataclass(frozen=True, slots=True)
 class CompactionReview:
-    """A compaction as a change to review; `laws` are sentences on what was proved of it."""
+    """A compaction as a change to review; `laws` are the checked laws, and whether each holds."""
 
     compaction: LiveCompaction
     units: tuple[ReviewedUnit, ...]
@@ -224,10 +224,10 @@ class CompactionReview:
 
 @dataclass(frozen=True, slots=True)
 class SessionDetail:
-    """All that is known of one conversation.
+    """All known data about one conversation.
 
-    `report` is the form of `ullage context --json`, None where nothing can be counted; `window`
-    has the claims on the window, and `notes` say what is not known here, and why.
+    `report` has the form of `ullage context --json`, or is None if nothing can be counted. `window`
+    has the claims on the window. `notes` say which facts are unknown here, and why.
     """
 
     session: LiveSession
@@ -263,9 +263,9 @@ class Pace(NamedTuple):
 
 
 def measure_pace(sizes: Sequence[int | None], bound: int | None) -> Pace:
-    """Return the median growth over the last requests, and how many fit under `bound`.
+    """Return the median growth over the last requests, and how many more fit under `bound`.
 
-    A step down is a compaction, or another branch, and no growth. A window that does not grow is
+    A step down is a compaction or another branch, and is ignored. A window that does not grow is
     never full.
     """
     known = [size for size in sizes if size is not None][-RECENT - 1 :]
@@ -279,6 +279,6 @@ def measure_pace(sizes: Sequence[int | None], bound: int | None) -> Pace:
 
 
 def share_cached(usages: Sequence[Usage]) -> float | None:
-    """Return the share of the prompts that was read from the cache, None without a report."""
+    """Return the share of the prompts that was read from the cache, or None without a report."""
     prompts = sum(usage.prompt_tokens for usage in usages)
     return round(sum(usage.cache_read for usage in usages) / prompts, 4) if prompts else None

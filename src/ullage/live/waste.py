@@ -1,6 +1,6 @@
-"""What a request carries for nothing, or nearly: with its price for each request.
+"""Parts of a request with little or no use, with their price for each request.
 
-It reads a history and its report, and changes nothing.
+The module reads a history and its report, and changes nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SHOWN: Final = 20
 LEAST: Final = 20
-"""Tokens below which nothing is worth a line."""
+"""Fewest tokens that are worth a line."""
 
 
 def list_waste(
@@ -31,7 +31,7 @@ def list_waste(
     meter: Meter,
     prices: Sequence[Price] = (),
 ) -> tuple[Waste, ...]:
-    """Return what could be left out of every request, the largest first.
+    """Return the parts that every request could leave out, the largest first.
 
     `report` is the form of `ullage context --json` for these messages.
     """

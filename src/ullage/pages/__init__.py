@@ -1,1 +1,1 @@
-"""Pages that show conversations live in a browser: of a proxy, or alone over logs and files."""
+"""Pages that show conversations live in a browser, for a proxy, or for logs and files alone."""

@@ -1,4 +1,4 @@
-"""The pages alone, without a proxy: who may ask is decided here, by host, origin and token."""
+"""The pages without a proxy: host, origin and token decide who may ask."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHOWN_IN: Final = b"x-ullage-token"
 
 
 class Alone:
-    """An ASGI application of pages over a desk; `token` is wanted of everybody where it is set."""
+    """An ASGI application of pages over a desk; if `token` is set, everybody must send it."""
 
     def __init__(
         self, desk: LiveDesk, about: About, *, host: str = "127.0.0.1", token: str | None = None
@@ -48,7 +48,7 @@ class Alone:
                 return
 
     def end_streams(self) -> None:
-        """Have the streams end at once."""
+        """End the streams at once."""
         self._desk.is_closing = True
 
     def _find_refusal(self, scope: Mapping[str, Any]) -> tuple[int, str] | None:

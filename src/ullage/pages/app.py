@@ -1,7 +1,7 @@
-"""The pages as an ASGI application: who may see what, HTML or JSON at the same address, one stream.
+"""The pages as an ASGI application: access rights, HTML or JSON at one address, one stream.
 
-It draws what a `LiveDesk` knows and keeps nothing. A GET changes nothing; a POST comes from these
-very pages, or from a program that says so. It loads nothing from elsewhere.
+It draws the data of a `LiveDesk` and keeps none. A GET changes nothing; a POST comes from these
+very pages, or from a program that sends JSON. The pages load nothing from elsewhere.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from ullage.pages.static import Assets
 from ullage.replay.values import PolicyComparison
 
 See = Callable[[Mapping[str, Any]], Viewer | None]
-"""Return who asks, by the ASGI scope; None where they have to show a token first."""
+"""Returns the viewer of an ASGI scope, or None if they must send a token first."""
 
 VIEWERS: Final = 32
-"""Streams that are open at once."""
+"""Most streams that are open at once."""
 
 BEAT_S: Final = 0.25
-"""Seconds between two looks at what changed: four frames a second are enough to see it move."""
+"""Seconds between two looks for changes: four frames a second are enough to see movement."""
 
 QUIET_S: Final = 15.0
-"""Seconds after which a stream without news sends a comment, so that nobody takes it for dead."""
+"""Seconds after which a stream without news sends a comment, to show that it is alive."""
 
 LARGEST: Final = 64 * 1024
-"""Bytes of a form."""
+"""Most bytes of a form."""
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
@@ -60,11 +60,10 @@ HEADERS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What the pages say of where they are: a line on what is shown, and facts for programs.
+    """Facts about these pages: a line for people, and facts for programs.
 
-    `replays` is the folder in which replays of policies are kept, None to show none. `queue`
-    returns what is in a queue of turns (tenants, workers, jobs), and may block; None is for no
-    queue.
+    `replays` is the folder with the replays of policies, or None to show none. `queue` returns the
+    content of a queue of turns (tenants, workers, jobs), and may block; it is None without a queue.
     """
 
     what: str
@@ -74,7 +73,7 @@ class About:
 
 
 class PlainJSON(JSONResponse):
-    """JSON in ASCII: half a character, as a text that was cut ends with, has no bytes in UTF-8."""
+    """JSON in ASCII: the lone surrogate at the end of a cut text has no bytes in UTF-8."""
 
     def render(self, content: Any) -> bytes:
         """Return the bytes."""
@@ -82,7 +81,7 @@ class PlainJSON(JSONResponse):
 
 
 class LivePages:
-    """The pages over one desk. `see` says who asks."""
+    """The pages over one desk. `see` finds the viewer."""
 
     def __init__(self, desk: LiveDesk, see: See, about: About) -> None:
         self._desk = desk
@@ -108,19 +107,19 @@ class LivePages:
         )
 
     def is_page(self, path: str) -> bool:
-        """Tell whether a path is one of these pages'."""
+        """Tell whether a path belongs to these pages."""
         return paths.is_page(path)
 
     def end_streams(self) -> None:
-        """Have the streams end at once."""
+        """End the streams at once."""
         self._desk.is_closing = True
 
     def renew(self) -> None:
-        """Have every viewer ask anew: who may see what was changed."""
+        """Make every viewer ask anew, since the access rights have changed."""
         self._era += 1
 
     async def aclose(self) -> None:
-        """End the streams, and let go of what is looked at."""
+        """End the streams and close the desk."""
         await self._desk.aclose()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -170,7 +169,7 @@ class LivePages:
     def _show(
         self, request: Request, template: str, told: dict[str, Any], **values: Any
     ) -> Response:
-        """Return a page for who wants one, the same as JSON for others."""
+        """Return a page to a client that wants HTML, the same data as JSON to others."""
         if not _wants_html(request):
             return PlainJSON(told)
         drawn = self._drawer.draw(template, fragment=_is_fragment(request), **told, **values)
@@ -234,7 +233,7 @@ class LivePages:
         )
 
     async def _policies(self, request: Request, viewer: Viewer) -> Response:
-        """Show what a replay of policies came to; it is the operator's work, and no tenant's."""
+        """Show the result of a replay of policies; only an operator may see it."""
         if not viewer.is_operator or self._about.replays is None:
             raise PermissionError("replays of policies are shown to operators alone")
         folder, name = self._about.replays, request.query_params.get("name")
@@ -250,7 +249,7 @@ class LivePages:
         )
 
     async def _act(self, request: Request, viewer: Viewer) -> Response:
-        """Do what an operator asked for; only these pages and programs that say so may ask."""
+        """Do an operator's action; only these pages and programs that send JSON may ask."""
         if "hx-request" not in request.headers and not _is_json(request):
             raise PermissionError("send JSON, or use the pages: a form of another page is refused")
         key = await self._find_key(request, viewer)
@@ -260,7 +259,7 @@ class LivePages:
         return self._show(request, "done.html", {"done": done}, action=action, key=key)
 
     async def _queue(self, request: Request, viewer: Viewer) -> Response:
-        """Show what waits and runs in a queue; texts of jobs are not shown."""
+        """Show the waiting and running jobs of a queue, without the texts of jobs."""
         if not viewer.is_operator:
             raise PermissionError("the queue is the operator's to see")
         if self._about.queue is None:
@@ -269,7 +268,7 @@ class LivePages:
         return self._show(request, "queue.html", told, title="Queue")
 
     async def _find_key(self, request: Request, viewer: Viewer) -> str:
-        """Return the key that is asked for; what a viewer may not see takes as long as nothing."""
+        """Return the requested key; a forbidden key takes as long as an unknown one."""
         key = request.query_params.get("of", "")
         row = self._desk.feed.get(key)
         if row is None or not viewer.sees(row):
@@ -292,7 +291,7 @@ class LivePages:
         )
 
     async def _tell(self, request: Request, viewer: Viewer) -> AsyncIterator[bytes]:
-        """Yield what changed, until the viewer leaves or the desk closes."""
+        """Yield changes until the viewer leaves or the desk closes."""
         self._streams += 1
         era, known = self._era, set[str]()
         try:
@@ -325,9 +324,9 @@ class LivePages:
 
 
 def tell_changes(changes: Changes, viewer: Viewer, known: set[str]) -> dict[str, Any]:
-    """Return what a viewer may know of changes; `known` are the keys that were told to them.
+    """Return the changes that a viewer may see; `known` are the keys they have received.
 
-    What changed for others alone is nothing: not even that it did.
+    Changes of other people's conversations are hidden entirely.
     """
     rows = [row for row in changes.rows if viewer.sees(row)]
     gone = [key for key in changes.gone if key in known]
@@ -344,7 +343,7 @@ def _wants_html(request: Request) -> bool:
 
 
 def _is_fragment(request: Request) -> bool:
-    """Tell whether a page asks for what is put into it."""
+    """Tell whether a page asks for a part of itself."""
     return "hx-request" in request.headers
 
 
@@ -354,7 +353,7 @@ def _is_json(request: Request) -> bool:
 
 
 def is_own_origin(origin: str, host: str) -> bool:
-    """Tell whether an `Origin` names the very server that a request was sent to by its `Host`."""
+    """Tell whether an `Origin` names the same server as the `Host` of the request."""
     try:
         found = urlsplit(origin)
     except ValueError:

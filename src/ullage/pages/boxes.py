@@ -1,4 +1,4 @@
-"""Parts of a whole as boxes: as square as halving gets them, in the order of their weights."""
+"""Parts of a whole as boxes, made by halving: nearly square, in the order of their weights."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 SHAPE: Final = 1.6
-"""How wide the map is for its height: 2.6 on a desk, 0.8 on a phone."""
+"""Width of the map for its height: 2.6 on a desk, 0.8 on a phone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +20,9 @@ class Box:
     height: float
 
     def split(self, weights: Sequence[float]) -> list[Box]:
-        """Return one box a weight, as square as halving gets them; weights fall and are positive.
+        """Return one box for each weight, nearly square; weights are positive and falling.
 
-        Halving the list where the weights balance keeps the order and needs no search.
+        The list is halved where the weights balance, which keeps the order and needs no search.
         """
         if len(weights) <= 1:
             return [self] * len(weights)
@@ -44,7 +44,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """One tile of a map; `message` is the first message that it is about, None for none."""
+    """One tile of a map; `message` is the first message that it is about, or None."""
 
     kind: str
     name: str
@@ -56,7 +56,7 @@ class Tile:
 def lay_out(rows: Sequence[Mapping[str, Any]], *, deep: bool = False) -> list[Tile]:
     """Return the rows of a context report as tiles: items within rows, the largest first.
 
-    With `deep` the largest calls and results of a tool are tiles of their own.
+    With `deep`, the largest calls and results of a tool get their own tiles.
     """
     held = sorted((row for row in rows if row["tokens"] > 0), key=lambda row: -row["tokens"])
     boxes = Box(0, 0, 100, 100).split([row["tokens"] for row in held])
@@ -72,7 +72,7 @@ def lay_out(rows: Sequence[Mapping[str, Any]], *, deep: bool = False) -> list[Ti
 
 
 def list_parts(row: Mapping[str, Any]) -> list[tuple[str, int, int | None]]:
-    """Return a row's items and what they leave of it, largest first; the row where it has none."""
+    """Return a row's items and its remaining part, largest first; without items, the row itself."""
     items = sorted((i for i in row["items"] if i["tokens"] > 0), key=lambda i: -i["tokens"])[:30]
     known = sum(item["tokens"] for item in items)
     if not items or known > row["tokens"]:
@@ -86,7 +86,7 @@ def list_parts(row: Mapping[str, Any]) -> list[tuple[str, int, int | None]]:
 
 
 def _list_entries(row: Mapping[str, Any]) -> list[tuple[str, int, int | None]]:
-    """Return a row's parts, those of an item that names its calls call by call."""
+    """Return a row's parts; an item that names its calls is split into them."""
     items = {f"{row['name']}: {item['name']}": item for item in row["items"]}
     parts: list[tuple[str, int, int | None]] = []
     for name, tokens, message in list_parts(row):

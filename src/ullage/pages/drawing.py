@@ -1,4 +1,4 @@
-"""Templates, and the numbers that charts are drawn from. Every text is escaped, none is mark-up."""
+"""Templates, and the numbers of charts. Every text is escaped; none counts as mark-up."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ullage.pages.inks import INKS, OTHER
 from ullage.pages.static import Assets
 
 SHOWN: Final = 200
-"""Rows of a table of requests."""
+"""Most rows of a table of requests."""
 
 
 class Drawer:
-    """Draws templates over the same base. `what` says what is looked at."""
+    """Draws templates over the same base. `what` describes the data that is shown."""
 
     def __init__(self, assets: Assets, what: str) -> None:
         self._what = what
@@ -46,7 +46,7 @@ class Drawer:
         }
 
     def draw(self, template: str, *, fragment: bool = False, **values: Any) -> str:
-        """Return a page whole, or what stands in it where `fragment` is wanted."""
+        """Return a whole page, or only its content if `fragment` is set."""
         base = "fragment.html" if fragment else "base.html"
         return self._jinja.get_template(template).render(what=self._what, base=base, **values)
 
@@ -56,15 +56,15 @@ class Drawer:
         return self._jinja.get_template(template).render(base="alone.html", style=style, **values)
 
     def draw_receipt(self, found: SessionDetail) -> str:
-        """Return one picture of a conversation: what it held, cost and lost, to be shared."""
+        """Return a picture of a conversation to share: its content, cost and losses."""
         told = found.to_dict()
         points = _list_points(found.requests)
         return self._jinja.get_template("receipt.svg").render(points=points, **told)
 
     def judge_counts(self, found: SessionDetail) -> tuple[float, int] | None:
-        """Return how far our counts were off in the median, as a share, and of how many requests.
+        """Return the median error of our counts, as a share, and the number of requests.
 
-        None where no request was both counted and reported.
+        The result is None if no request was both counted and reported.
         """
         both = [
             abs(one.counted - one.tokens) / one.tokens
@@ -74,7 +74,7 @@ class Drawer:
         return (median(both), len(both)) if both else None
 
     def chart(self, found: SessionDetail) -> dict[str, Any]:
-        """Return what the chart of a conversation is drawn from, column by column."""
+        """Return the data of a conversation's chart, column by column."""
         requests = found.requests
         paid = [one.dollars or 0.0 for one in requests]
         priced = any(one.dollars is not None for one in requests)
@@ -94,7 +94,7 @@ def _shorten(tokens: int | None) -> str:
 
 
 def _list_points(requests: Sequence[LiveRequest]) -> list[tuple[float, float, bool]]:
-    """Return the sizes of requests as points in a box of 100 by 100, and which were compacted."""
+    """Return the sizes of requests as points in a box of 100 by 100; compacted ones are marked."""
     return list(_draw_points([one for one in requests if one.tokens is not None]))
 
 

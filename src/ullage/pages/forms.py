@@ -1,6 +1,6 @@
-"""How numbers and texts are written on pages: the words of a viewer, never mark-up of a model.
+"""How pages write numbers and texts: in words for people, never as mark-up of a model.
 
-It knows no page.
+The module does not know the pages.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ DAY: Final = 86_400
 
 
 def finish(value: Any) -> Any:
-    """Return what a template puts out: texts cleaned, nothing for None."""
+    """Return the output of a template: cleaned text, nothing for None."""
     if value is None:
         return ""
     return clean_lines(value) if type(value) is str else value
 
 
 def count(number: int | None) -> str:
-    """Return a number in full, an em dash where it is unknown."""
+    """Return a number in full, or an em dash if it is unknown."""
     return "\u2014" if number is None else f"{number:,}"
 
 
@@ -45,14 +45,14 @@ def short(number: int | None) -> str:
 
 
 def percent(part: float | None, whole: float | None = 1.0) -> str:
-    """Return a share in per cent, an em dash where it is unknown."""
+    """Return a share in per cent, or an em dash if it is unknown."""
     if part is None or not whole:
         return "\u2014"
     return f"{100 * part / whole:.0f}\u202f%"
 
 
 def dollars(amount: float | None) -> str:
-    """Return an amount of money, an em dash where no price is known."""
+    """Return an amount of money, or an em dash if no price is known."""
     if amount is None:
         return "\u2014"
     return f"${amount:,.2f}" if abs(amount) >= 1 or not amount else f"${amount:,.4f}"
@@ -80,7 +80,7 @@ def moment(at: float) -> str:
 
 
 def judge(tokens: int | None, window: int | None, tier: str) -> str:
-    """Return the tier of a size: the one that was told, else by its share of the window."""
+    """Return the tier of a size: the given one, else the one for its share of the window."""
     if tier not in ("", "unavailable"):
         return tier
     if tokens is None or not window:
@@ -89,7 +89,7 @@ def judge(tokens: int | None, window: int | None, tier: str) -> str:
 
 
 TIERS: Final[Mapping[str, str]] = {"none": "room left", "unavailable": "unknown"}
-"""Words for tiers that say little by their names."""
+"""Words for tiers whose names say little."""
 
 
 def name_tier(tier: str) -> str:
@@ -98,7 +98,7 @@ def name_tier(tier: str) -> str:
 
 
 def share(part: float | None) -> str:
-    """Return a share in per cent with one decimal, an em dash where it is unknown."""
+    """Return a share in per cent with one decimal, or an em dash if it is unknown."""
     return "\u2014" if part is None else f"{part:.1%}"
 
 

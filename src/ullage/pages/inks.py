@@ -1,6 +1,6 @@
-"""The colours of what fills a window, in terminals and on pages: safe for colour-blind eyes.
+"""The colours for the parts of the window, on terminals and pages, safe for colour-blind eyes.
 
-Each has a letter, so that nothing hangs on colour alone.
+Each has a letter too, so that no meaning depends on colour alone.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Ink:
-    """How a kind of row is drawn: its letter, its colour in ANSI 256 and on a page."""
+    """The look of a kind of row: its letter, its colour in ANSI 256 and on a page."""
 
     letter: str
     ansi: int
@@ -38,7 +38,7 @@ INKS: Final[Mapping[str, Ink]] = {
 
 OTHER: Final = Ink("x", 246, "#949494")
 LIGHT_INKS: Final = frozenset({74, 175, 178, 227, 73, 246, 166})
-"""Backgrounds that carry black letters."""
+"""Backgrounds that need black letters."""
 
 DARK: Final[Mapping[str, str]] = {
     "system": "#3a94d0",
@@ -47,11 +47,11 @@ DARK: Final[Mapping[str, str]] = {
     "unattributed": "#7d7d7d",
     "prefix": "#4f9a94",
 }
-"""Inks that are lighter on a dark page, so that they stand out from it by 3:1."""
+"""Lighter inks for a dark page, so that their contrast is at least 3:1."""
 
 
 def write_inks() -> str:
-    """Return the colours as classes of a style sheet; `--on` is the one for letters on them."""
+    """Return the colours as classes of a style sheet; `--on` is the colour of letters on them."""
     light, dark = [], []
     for name, ink in (*INKS.items(), ("other", OTHER)):
         front = "#111" if ink.ansi in LIGHT_INKS else "#fff"

@@ -1,4 +1,4 @@
-"""Where the pages are: known without loading what draws them."""
+"""The paths of the pages, known without loading the code that draws them."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ PATHS: Final = frozenset(
 
 
 def is_page(path: str) -> bool:
-    """Tell whether a path is one of the pages'."""
+    """Tell whether a path belongs to the pages."""
     return path in PATHS or path.startswith(STATIC)

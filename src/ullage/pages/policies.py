@@ -1,6 +1,6 @@
-"""The comparison of policies as a page: a table, and cost against loss in a picture.
+"""The comparison of policies as a page: a table, and a picture of cost against loss.
 
-It reads what a replay kept, replays nothing, and shows no text of any session.
+The module reads the kept results of a replay, replays nothing, and shows no text of any session.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ullage.replay.totals import ReplayTotals
 
 SHOWN: Final = 20
-"""Replays that are listed, the newest first."""
+"""Most replays that are listed, the newest first."""
 
 
 class PolicyPoint(NamedTuple):
@@ -35,7 +35,7 @@ class PolicyPoint(NamedTuple):
 
 
 class KeptReplay(NamedTuple):
-    """A replay whose results were kept: its file's name, and when it was written, in seconds."""
+    """A replay with kept results: its file's name, and its time of writing in seconds."""
 
     name: str
     at: float
@@ -51,7 +51,7 @@ def list_kept(folder: Path) -> list[KeptReplay]:
 
 
 def read_kept(folder: Path, name: str | None = None) -> PolicyComparison | None:
-    """Return the comparison of a kept replay; without a name the newest that can be read, or None.
+    """Return the comparison of a kept replay; without a name the newest readable one, or None.
 
     Raises ConfigurationError for a name that no replay has.
     """
@@ -64,13 +64,13 @@ def read_kept(folder: Path, name: str | None = None) -> PolicyComparison | None:
         except ConfigurationError:
             if name is not None:
                 raise
-            continue  # what is damaged hides no other
+            continue  # a damaged file hides no other
         return PolicyComparison.of(rows, head.get("policies", {}))
     return None
 
 
 def describe(found: PolicyComparison, choice: PolicyChoice | None = None) -> dict[str, Any]:
-    """Return what the template is drawn from."""
+    """Return the data for the template."""
     held = {label: totals for label, totals in found.totals.items() if totals.turns}
     if held and choice is None:
         choice = recommend(found)
@@ -84,9 +84,9 @@ def describe(found: PolicyComparison, choice: PolicyChoice | None = None) -> dic
 
 
 def _place_points(held: Mapping[str, ReplayTotals]) -> list[PolicyPoint]:
-    """Return where each policy stands that refuses the fewest turns: cost to the right, loss up.
+    """Return the places of the policies with the fewest refused turns: cost to the right, loss up.
 
-    The axes reach from the least to the most, so that policies that are close stand apart.
+    The axes reach from the least to the largest value, so that close policies stay apart.
     """
     fewest = min((totals.refused for totals in held.values()), default=0)
     fit = {label: totals for label, totals in held.items() if totals.refused == fewest}

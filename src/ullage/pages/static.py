@@ -1,7 +1,6 @@
-"""Files that pages load: each under a name with its hash, so that it may be kept for ever.
+"""Files that pages load: each name includes a hash, so that browsers may keep the file for ever.
 
-Those of others are pinned by the hashes of `static/vendored.json`; a file that is not what it was
-is not served.
+Third-party files are pinned by the hashes of `static/vendored.json`; a changed file is not served.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Asset:
 
 
 class Assets:
-    """All files, read once. Raises ConfigurationError for one that is not what was shipped."""
+    """All files, read once. Raises ConfigurationError for a file that was changed."""
 
     def __init__(self) -> None:
         folder = files("ullage.pages").joinpath("static")
@@ -61,9 +60,9 @@ class Assets:
             self._named[file] = self._served[name] = made
 
     def get(self, name: str) -> Asset:
-        """Return a file by the name that it has in the source."""
+        """Return a file by its name in the source."""
         return self._named[name]
 
     def find(self, served: str) -> Asset | None:
-        """Return a file by the name that it is served under, None where there is none."""
+        """Return a file by the name that it is served under, or None."""
         return self._served.get(served)

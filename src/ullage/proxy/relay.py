@@ -187,8 +187,7 @@ class EventRelay:
         return self.tracker.report
 
     def cut(self, text: str) -> bytes:
-        """Return the bytes that report a broken stream to the client, closing an open frame first.
-        """
+        """Return the bytes that report a broken stream to the client and end an open frame."""
         left = self.rest()
         return (
             left

@@ -58,8 +58,7 @@ class ProxySource:
         return self._watch.list_messages(name)
 
     def act(self, name: str, action: str, options: dict[str, Any]) -> dict[str, Any]:
-        """Undo the last compaction, pin a message, read a text back, or plan with another policy.
-        """
+        """Undo the last compaction, pin a message, read a text, or plan with another policy."""
         act = self._acts.get(action)
         if act is None:
             raise NotPossible(f"conversations of the proxy cannot {action:.40}")

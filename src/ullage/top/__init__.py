@@ -1,1 +1,1 @@
-"""The htop of context: every conversation of this machine, or of a proxy, live in a terminal."""
+"""A live terminal view of every conversation of this machine, or of a proxy, like htop."""

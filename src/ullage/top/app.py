@@ -1,6 +1,6 @@
-"""The terminal's screen of all conversations: what htop is for processes.
+"""The terminal screen of all conversations, as htop shows processes.
 
-It draws and decides nothing; it knows no source.
+The module draws and decides nothing; it knows no source.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ BEAT_S: Final = 1.0
 """Seconds between two looks."""
 
 MOST: Final = 1_000
-"""Rows that are drawn; a filter finds the others."""
+"""Most rows that are drawn; a filter finds the others."""
 
 SORTS: Final = ("age", "window", "left", "tokens", "growth", "cost", "cache")
 
@@ -83,7 +83,7 @@ class Top(App[None]):
         self._width = 0
 
     def compose(self) -> ComposeResult:
-        """Make the parts of the screen."""
+        """Create the widgets of the screen."""
         yield Static(id="head", markup=False)
         yield Input(placeholder="words that a row must hold; Enter goes back", id="filter")
         yield DataTable(id="rows", cursor_type="row", zebra_stripes=False)
@@ -91,7 +91,7 @@ class Top(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Begin to look."""
+        """Start to look."""
         self.query_one(DataTable).focus()
         self._width = self.size.width
         self._make_columns()
@@ -99,12 +99,12 @@ class Top(App[None]):
         self.set_interval(BEAT_S, self.look)
 
     async def on_unmount(self) -> None:
-        """Let go of what was looked at."""
+        """Close the station."""
         await self._station.aclose()
 
     @work(group="look")
     async def look(self) -> None:
-        """Take in what changed; a look that takes long is waited for."""
+        """Take in the changes; skip this look while the last one still runs."""
         if self._looking:
             return
         self._looking = True
@@ -182,7 +182,7 @@ class Top(App[None]):
         return self._drawn[table.cursor_row].key
 
     def on_resize(self, event: Resize) -> None:
-        """Draw as many columns as there is room for; `size` has the old width until later."""
+        """Draw the columns that fit; `size` has the old width until later."""
         self._width = event.size.width
         self._redraw()
 
@@ -207,13 +207,13 @@ class Top(App[None]):
             self.action_open()
 
     def action_filter(self) -> None:
-        """Ask for words."""
+        """Open the filter."""
         box = self.query_one("#filter", Input)
         box.add_class("on")
         box.focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Show what fits."""
+        """Show the rows that fit."""
         self._words = tuple(event.value.casefold().split())
         self._drawn = []
         self._draw_rows()
@@ -224,7 +224,7 @@ class Top(App[None]):
         self.query_one(DataTable).focus()
 
     def action_clear(self) -> None:
-        """Take the filter away."""
+        """Remove the filter."""
         box = self.query_one("#filter", Input)
         box.value = ""
         box.remove_class("on")
@@ -236,7 +236,7 @@ class Top(App[None]):
         self._redraw()
 
     def action_reverse(self) -> None:
-        """Turn the order."""
+        """Reverse the order."""
         self._reverse = not self._reverse
         self._redraw()
 
@@ -257,7 +257,7 @@ class Top(App[None]):
         self.query_one(DataTable).move_cursor(row=max(0, len(self._drawn) - 1))
 
     def action_help(self) -> None:
-        """Tell the keys."""
+        """Show the keys."""
         self._say(
             "Enter opens, / filters, s sorts by the next column, r turns the order, Esc takes the "
             "filter away, q quits"
@@ -265,7 +265,7 @@ class Top(App[None]):
 
 
 class Detail(Screen[None]):
-    """One conversation: its window, what it is made of, its compactions, its events."""
+    """One conversation: its window, the parts of it, its compactions, its events."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,backspace,f10", "back", "Back"),
@@ -279,7 +279,7 @@ class Detail(Screen[None]):
         self._numbers: list[int] = []
 
     def compose(self) -> ComposeResult:
-        """Make the parts of the screen."""
+        """Create the widgets of the screen."""
         with TabbedContent():
             with TabPane("Window", id="window"), VerticalScroll():
                 yield Static("reading \u2026", id="facts", markup=False)
@@ -294,7 +294,7 @@ class Detail(Screen[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Read what is known."""
+        """Read the data."""
         table: DataTable[Text] = self.query_one("#list", DataTable)
         for name in ("number", "before", "after", "how", "came of it"):
             table.add_column(name)
@@ -302,7 +302,7 @@ class Detail(Screen[None]):
 
     @work(exclusive=True)
     async def read(self) -> None:
-        """Read, and draw."""
+        """Read and draw."""
         try:
             told = await self._station.read_detail(self._key)
         except UllageError as error:
@@ -346,7 +346,7 @@ class Review(Screen[None]):
         self._station, self._key, self._number = station, key, number
 
     def compose(self) -> ComposeResult:
-        """Make the parts of the screen."""
+        """Create the widgets of the screen."""
         with VerticalScroll():
             yield Static("reading \u2026", id="units", markup=False)
         yield Footer()
@@ -357,7 +357,7 @@ class Review(Screen[None]):
 
     @work(exclusive=True)
     async def read(self) -> None:
-        """Read, and draw."""
+        """Read and draw."""
         shown = self.query_one("#units", Static)
         try:
             told = await self._station.review(self._key, self._number)
@@ -375,7 +375,7 @@ class Review(Screen[None]):
 
 
 def draw_facts(told: Data, width: int) -> Text:
-    """Return the facts of a conversation, a line each."""
+    """Return the facts of a conversation, one on each line."""
     row = LiveSession(**told["session"])
     tier = find_tier(row)
     text = draw_text(row.title or row.id, "bold").append("\n")
@@ -403,7 +403,7 @@ def draw_facts(told: Data, width: int) -> Text:
 
 
 def draw_claims(told: Data) -> Text:
-    """Return who said what of the window."""
+    """Return the claims on the window."""
     window = told.get("window")
     if not window:
         return Text()
@@ -415,7 +415,7 @@ def draw_claims(told: Data) -> Text:
 
 
 def draw_parts(told: Data) -> Table | Text:
-    """Return what fills the window, the largest part first."""
+    """Return the parts of the window, the largest first."""
     report = told.get("report")
     if not report:
         return Text("not known here", style="dim")
@@ -430,7 +430,7 @@ def draw_parts(told: Data) -> Table | Text:
 
 
 def draw_compaction(made: Data) -> list[Text]:
-    """Return a compaction as cells."""
+    """Return a compaction as table cells."""
     since = made.get("since")
     came = ""
     if since:

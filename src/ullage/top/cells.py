@@ -1,4 +1,4 @@
-"""How a conversation is written in cells of a terminal: nothing of it is mark-up or a sequence."""
+"""Writes a conversation as cells of a terminal: its text is never mark-up or a control sequence."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ STYLES: Final[Mapping[str, str]] = {
     "unavailable": "dim",
 }
 SIGNS: Final[Mapping[str, str]] = {"warning": "!", "critical": "!!", "overflow": "X"}
-"""So that nothing hangs on colour."""
+"""Signs, so that no meaning depends on colour alone."""
 
 
 class TopColumn(NamedTuple):
-    """A column: its head and width, how it is written and sorted, from which width it shows."""
+    """A column: head, width, writer, sort order, and the terminal width from which it shows."""
 
     name: str
     width: int
@@ -37,7 +37,7 @@ class TopColumn(NamedTuple):
 
 
 def find_tier(row: LiveSession) -> str:
-    """Return the tier of a row: the one it was told, else by its share of the window."""
+    """Return the tier of a row: its own, else the one for its share of the window."""
     if row.tier not in ("", "unavailable"):
         return row.tier
     share = find_share(row)
@@ -45,12 +45,12 @@ def find_tier(row: LiveSession) -> str:
 
 
 def find_share(row: LiveSession) -> float | None:
-    """Return how full the window is, None where that is unknown."""
+    """Return the share of the window that is used, or None if unknown."""
     return None if row.used is None or not row.window else row.used / row.window
 
 
 def draw_gauge(share: float | None, width: int, tier: str) -> Text:
-    """Return a bar of eighths with the share behind it."""
+    """Return a bar in steps of an eighth, followed by the share."""
     if share is None:
         return Text(UNKNOWN.rjust(width), style="dim")
     room = max(1, width - 6)
@@ -62,12 +62,12 @@ def draw_gauge(share: float | None, width: int, tier: str) -> Text:
 
 
 def draw_text(text: object, style: str = "") -> Text:
-    """Return a text of others: what steers a terminal is shown, and nothing in it is mark-up."""
+    """Return foreign text safely: control characters are shown, and mark-up has no effect."""
     return Text(clean(" ".join(str(text).split())), style=style, overflow="ellipsis", no_wrap=True)
 
 
 def draw_number(value: float | None, form: Callable[[Any], str] = str) -> Text:
-    """Return a number at the right, a dash where it is unknown."""
+    """Return a number at the right, or a dash if it is unknown."""
     return Text(UNKNOWN if value is None else form(value), justify="right")
 
 
@@ -127,12 +127,12 @@ COLUMNS: Final[Sequence[TopColumn]] = (
 
 
 def choose_columns(width: int) -> list[TopColumn]:
-    """Return the columns that a terminal of this width has room for; the last takes the rest."""
+    """Return the columns that fit a terminal of this width; the last one takes the rest."""
     return [column for column in COLUMNS if width >= column.least]
 
 
 def matches(row: LiveSession, words: Sequence[str]) -> bool:
-    """Tell whether all words stand in a row."""
+    """Tell whether a row contains all words."""
     facts = (row.source, row.id, row.title, row.project, row.model, row.upstream, row.state)
     text = " ".join((*facts, find_tier(row))).casefold()
     return all(word in text for word in words)

@@ -1,6 +1,6 @@
-"""Where the terminal's picture comes from: sources of this machine, or a proxy somewhere else.
+"""The data of the terminal screen: sources of this machine, or a remote proxy.
 
-Both answer with the same plain data, the form of the pages' JSON.
+Both return the same plain data, in the form of the pages' JSON.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ Data = Mapping[str, Any]
 
 
 class Station(Protocol):
-    """What is looked at: rows, and all that is known of one of them."""
+    """A provider of rows, and of all data about one of them."""
 
     async def list_rows(self) -> Sequence[LiveSession]:
         """Return all conversations."""
         ...
 
     async def read_detail(self, key: str) -> Data:
-        """Return what is known of one, as its page has it; raises UllageError."""
+        """Return the data of one, in the form of its page; raises UllageError."""
         ...
 
     async def review(self, key: str, number: int) -> Data:
-        """Return a compaction as a change, as its page has it; raises UllageError."""
+        """Return a compaction as a change, in the form of its page; raises UllageError."""
         ...
 
     async def aclose(self) -> None:
-        """Let go of everything."""
+        """Release all resources."""
         ...
 
 
@@ -49,7 +49,7 @@ class Here:
         self._looked = False
 
     async def list_rows(self) -> Sequence[LiveSession]:
-        """Return all conversations; the first time once all sources were looked at."""
+        """Return all conversations; the first call first reads all sources."""
         if not self._looked:
             self._looked = True
             await self._desk.look()
@@ -57,7 +57,7 @@ class Here:
         return self._desk.feed.list_rows()
 
     async def read_detail(self, key: str) -> Data:
-        """Return what is known of a conversation."""
+        """Return the data of a conversation."""
         return (await self._desk.read_detail(key, Viewer())).to_dict()
 
     async def review(self, key: str, number: int) -> Data:
@@ -70,7 +70,7 @@ class Here:
 
 
 class There:
-    """A proxy at a URL, by its pages; `token` is shown to it."""
+    """A proxy at a URL, read through its pages; `token` is sent to it."""
 
     def __init__(self, url: str, transport: Transport, token: str | None = None) -> None:
         self._url = url.rstrip("/")
@@ -78,7 +78,7 @@ class There:
         self._token = token
 
     async def list_rows(self) -> Sequence[LiveSession]:
-        """Return the proxy's conversations; raises ConfigurationError where it does not answer."""
+        """Return the proxy's conversations; raises ConfigurationError if it does not list them."""
         told = await self._ask("/ullage/conversations")
         rows = told.get("conversations")
         if not isinstance(rows, list):
@@ -86,7 +86,7 @@ class There:
         return [row for row in map(_read_row, rows) if row is not None]
 
     async def read_detail(self, key: str) -> Data:
-        """Return what is known of a conversation."""
+        """Return the data of a conversation."""
         return await self._ask(f"/ullage/conversation?of={quote(key, safe='')}")
 
     async def review(self, key: str, number: int) -> Data:
@@ -108,11 +108,11 @@ class There:
         raise ConfigurationError(f"{self._url} ({answer.status or 'no answer'}): {why}")
 
     async def aclose(self) -> None:
-        """Hold nothing."""
+        """Do nothing: there is nothing to close."""
 
 
 def _read_row(told: object) -> LiveSession | None:
-    """Return a row as another version may have written it: unknown fields are left out."""
+    """Return a row that another version may have written: unknown fields are dropped."""
     if not isinstance(told, Mapping) or not (told.get("source") and told.get("id")):
         return None
     known = LiveSession.__dataclass_fields__
