@@ -1,7 +1,7 @@
-"""The agent: a model, its tools and a guard, run on sessions turn by turn.
+"""The agent: a model, its tools and a guard, which runs turns of sessions.
 
-Configuration that any number of sessions can share; what happened is in their logs alone. It puts
-together what `core.session.turn` decides with and decides nothing itself.
+It is configuration that any number of sessions can share; only their logs hold what happened. It
+combines the modules that `core.session.turn` decides with, and decides nothing itself.
 """
 
 from __future__ import annotations
@@ -76,15 +76,15 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 SHELL: Final = Sandbox()
-"""Commands write in the workspace alone, and there is no network."""
+"""By default, commands write only in the workspace and have no network."""
 
 HALF: Final = 0.5
-"""The share of the window that a compaction by hand aims at by default."""
+"""The share of the window that a manual compaction aims at by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compacting:
-    """What a compaction by hand did, or would do; `checkpoint` is None where nothing changed."""
+    """The result of a manual compaction or its dry run; `checkpoint` is None without a change."""
 
     checkpoint: Checkpoint | None
     reason: str
@@ -92,7 +92,7 @@ class Compacting:
 
 
 class Agent(Unpicklable):
-    """Run turns of sessions with one model, guarded by its window.
+    """Runs turns of sessions with one model, guarded by its window.
 
     ::
 
@@ -100,9 +100,9 @@ class Agent(Unpicklable):
         with ullage.Session.create(ullage.open_log("sqlite:work.db")) as session:
             print(agent.run(session, "What is in the cellar?").text)
 
-    `provider` may be an object that streams by itself (`ullage.StreamProvider`). `workspace` is the
-    folder that tools work in; without one there are none but plan, recall and search. What else it
-    has is in `Equipment`. Raises ConfigurationError for what cannot be.
+    `provider` may be an object with its own stream (`ullage.StreamProvider`). `workspace` is the
+    folder that tools work in; without it, the only tools are plan, recall and search. All other
+    options are in `Equipment`. Raises ConfigurationError for invalid values.
     """
 
     instead = "pickle agent.provider and agent.policy, and make an agent of them there"
@@ -137,11 +137,11 @@ class Agent(Unpicklable):
 
     @property
     def policy(self) -> Policy:
-        """What is done as the window fills."""
+        """The policy: the actions as the window fills."""
         return self._policy
 
     def derive(self, provider: Provider | StreamProvider, changes: Equipment) -> Agent:
-        """Return an agent of another provider and other equipment, else the same."""
+        """Return an agent with another provider and changed equipment, otherwise the same."""
         secrets = (*self._secrets, *self.provider.secrets())
         own: Equipment = {**self._equipment, "runtime": self.runtime, "secrets": secrets}
         equipment: Equipment = {**own, **changes}
@@ -150,11 +150,11 @@ class Agent(Unpicklable):
     # --- turns ----------------------------------------------------------------------------------
 
     async def arun(self, session: Session, text: str, **options: Unpack[TurnOptions]) -> Ended:
-        """Run one turn to its end; the session's listeners are told what happens meanwhile.
+        """Run one turn to its end, while the session's listeners receive its events.
 
         Failures of models and tools are in the result. Raises BusyWriter while a turn of this
-        session is under way, here or elsewhere, Fenced where another took it over, StoreError
-        where the log cannot be written, ConfigurationError for options that cannot be.
+        session runs, here or elsewhere, Fenced if another writer took it over, StoreError if the
+        log cannot be written, ConfigurationError for invalid options.
         """
         if type(text) is not str or not (text.strip() or options.get("parts")):
             raise ConfigurationError(f"a turn begins with what a person says, not {text!r:.80}")
@@ -168,10 +168,10 @@ class Agent(Unpicklable):
         return replace(ended, continued=ended.continued or made.name)
 
     async def aresume(self, session: Session, **options: Unpack[TurnOptions]) -> Ended | None:
-        """Go on with the turn that was cut off, or try the last one again that failed.
+        """Continue the turn that was cut off, or try the last failed one again.
 
-        Also one that was interrupted. Returns None where the last turn was answered; raises as
-        `arun` does. It may do no more than the turn might when it began.
+        An interrupted turn is continued, too. Returns None if the last turn was answered; raises as
+        `arun` does. The turn gets no more rights than it had when it began.
         """
         _free(session)
         await session.arenew()
@@ -184,11 +184,11 @@ class Agent(Unpicklable):
         return await self._turn(session, None, restrict(begun.data, options))
 
     def run(self, session: Session, text: str, **options: Unpack[TurnOptions]) -> Ended:
-        """Do as `arun`, blocking; for programs without an event loop."""
+        """Do the same as `arun`, blocking; for programs without an event loop."""
         return _blocking(self.arun(session, text, **options))
 
     def resume(self, session: Session, **options: Unpack[TurnOptions]) -> Ended | None:
-        """Do as `aresume`, blocking."""
+        """Do the same as `aresume`, blocking."""
         return _blocking(self.aresume(session, **options))
 
     def start(
@@ -196,7 +196,7 @@ class Agent(Unpicklable):
     ) -> asyncio.Task[Ended]:
         """Begin a turn as a task of the running loop; cancel it to interrupt the turn.
 
-        Raises BusyWriter at once where a turn of this session is under way.
+        Raises BusyWriter at once if a turn of this session runs.
         """
         _free(session)
         return asyncio.get_running_loop().create_task(self.arun(session, text, **options))
@@ -204,18 +204,18 @@ class Agent(Unpicklable):
     async def asubmit(
         self, queue: TakesTurns[Ticket], session: Session | str, text: str, **options: Any
     ) -> Ticket:
-        """Have a turn run by a worker of a queue (`ullage.JobQueue`); return what tells of it.
+        """Let a worker of a queue (`ullage.JobQueue`) run a turn; return the queue's ticket for it.
 
-        A session that is not there is begun. `options` are a job's, such as tenant, priority, key
-        and agent: the worker's own agent of that name runs it, not this one. Raises what the queue
-        raises, and ConfigurationError for a session of another store.
+        A missing session is created. `options` are those of a job, such as tenant, priority, key
+        and agent: the worker's own agent of that name runs it, not this one. Raises the errors of
+        the queue, and ConfigurationError for a session of another store.
         """
         return await queue.asubmit(check_place(queue, session), text, **options)
 
     def submit(
         self, queue: TakesTurns[Ticket], session: Session | str, text: str, **options: Any
     ) -> Ticket:
-        """Do as `asubmit`, blocking."""
+        """Do the same as `asubmit`, blocking."""
         return queue.submit(check_place(queue, session), text, **options)
 
     async def _turn(self, session: Session, text: str | None, options: TurnOptions) -> Ended:
@@ -240,14 +240,14 @@ class Agent(Unpicklable):
     # --- where a session goes on in a new one ---------------------------------------------------
 
     async def _find_onward(self, session: Session) -> Session | None:
-        """Return the session that a large one goes on in, None where it is not or does not."""
+        """Return the session that continues a large one, or None."""
         large = is_large(session.known, self._session_bytes)
         return await afollow_session(session) if large else None
 
     async def _leave_large(self, session: Session, options: TurnOptions) -> Session | None:
-        """Return where the next turn of a large session runs: a new session, or the last of it.
+        """Return the session for the next turn of a large one: a new one, or the last of its chain.
 
-        None where it is small, or no new one could be begun, which is told.
+        Returns None for a small session, or if no new one could be begun, which listeners are told.
         """
         if not is_large(session.known, self._session_bytes):
             return None
@@ -259,7 +259,7 @@ class Agent(Unpicklable):
     async def _run_onward(
         self, session: Session, onward: Session, text: str, options: TurnOptions
     ) -> Ended:
-        """Run a turn of a large session in the one that it goes on in."""
+        """Run a turn of a large session in the one that continues it."""
         session.hand_on(onward)
         try:
             ended = await self._turn(onward, text, options)
@@ -270,9 +270,9 @@ class Agent(Unpicklable):
     async def _resume_onward(
         self, session: Session, onward: Session, options: TurnOptions
     ) -> Ended | None:
-        """Go on with the turn of the session that a large one goes on in."""
+        """Continue the turn of the session that continues a large one."""
         session.hand_on(onward)
-        session.busy = True  # nobody else runs a turn there meanwhile, and closes it
+        session.busy = True  # so nobody else runs a turn there and closes it
         try:
             ended = await self.aresume(onward, **options)
         finally:
@@ -281,7 +281,7 @@ class Agent(Unpicklable):
         return None if ended is None else replace(ended, continued=ended.continued or onward.name)
 
     async def _move_on(self, session: Session, text: str, options: TurnOptions) -> Session | None:
-        """Begin a new session where the policy wants one before this turn; None where not."""
+        """Begin a new session if the policy wants one before this turn, else return None."""
         if not self.policy.new_session:
             return None
         check_names(options, TurnOptions)
@@ -301,7 +301,7 @@ class Agent(Unpicklable):
         return made
 
     async def _continue_in_new_session(self, kit: Kit, ended: Ended) -> Ended:
-        """Begin a new session after a turn that ended under pressure, where the policy wants it."""
+        """Begin a new session after a turn that ended under pressure, if the policy wants one."""
         if not ended.ok or not await is_full(kit, self.policy):
             return ended
         made = await self._begin_next(kit)
@@ -311,7 +311,7 @@ class Agent(Unpicklable):
         return replace(ended, continued=made.name)
 
     async def _begin_next(self, kit: Kit) -> Session | None:
-        """Begin the session that goes on; where that fails it is told, and this one goes on."""
+        """Begin the session that continues this one; on failure report it and return None."""
         try:
             kept = find_kept(kit.session.known, self._session_bytes)
             return await begin_next(kit, kept=kept)
@@ -348,7 +348,7 @@ class Agent(Unpicklable):
         )
 
     def _describe_serving(self, kit: Kit) -> dict[str, Any]:
-        """Return what a later start needs to go on as this one does."""
+        """Return the data that a later start needs to continue in the same way."""
         made = kit.provider.to_record()
         if self.workspace is not None:
             made["workspace"] = str(self.workspace.absolute())
@@ -371,10 +371,10 @@ class Agent(Unpicklable):
         provider: Provider | StreamProvider | None = None,
         dry_run: bool = False,
     ) -> Compacting:
-        """Make the session's history smaller now, to half of the window by default.
+        """Compact the session's history now, to half of the window by default.
 
-        Raises ConfigurationError for an invalid target, and ContextWindowUnknown where a
-        ratio was given and the window is unknown.
+        Raises ConfigurationError for an invalid target, and ContextWindowUnknown if a ratio was
+        given and the window is unknown.
         """
         await session.afold()
         kit = self._kit(session, {"provider": provider}, dry=dry_run)
@@ -388,9 +388,9 @@ class Agent(Unpicklable):
         return await _compact_history(kit, target)
 
     async def asummarise(self, session: Session, name: str | None = None) -> Session:
-        """Begin a new session that knows of this one by a summary, each linked to the other.
+        """Begin a new session with a summary of this one, and link the two.
 
-        Raises ConfigurationError where there is nothing to summarise, CompactionError where the
+        Raises ConfigurationError if there is nothing to summarise, CompactionError if the
         summarizer gave nothing: then no session is begun.
         """
         if all(isinstance(item, FailedUser) for item in (await session.afold()).items):
@@ -406,7 +406,7 @@ class Agent(Unpicklable):
         return kit.port.undo(kit.request(), kit.provider.dialect)
 
     async def awindow(self, provider: Provider | StreamProvider | None = None) -> Window:
-        """Return the window of the agent's model, or of another provider's."""
+        """Return the window of the agent's model, or of another provider's model."""
         question = self._question(read_provider(provider or self.provider))
         return await self.runtime.windows.awindow(question)
 
@@ -419,7 +419,7 @@ class Agent(Unpicklable):
         return window.input_tokens
 
     async def aswitch(self, session: Session, provider: Provider | StreamProvider) -> View:
-        """Go on with another model: its window is found and told, and what does not fit compacted.
+        """Switch to another model: find and report its window, and compact the history if needed.
 
         Returns the request that would be sent now.
         """
@@ -430,7 +430,7 @@ class Agent(Unpicklable):
         return await kit.port.aprepare(kit.request(), kit.provider.dialect)
 
     async def _report_model_switch(self, kit: Kit) -> None:
-        """Tell of another model than before, and of what that does to the window."""
+        """Report a change of the model and its effect on the window."""
         before = kit.session.known.usage
         if before is None or before[1] == kit.provider.model:
             return
@@ -522,7 +522,7 @@ class Agent(Unpicklable):
         ).port
 
     def _find_summarizer(self, session: Session, provider: Provider) -> Summarize | None:
-        """Return who writes the summaries of a session: by "same", the model that answers in it."""
+        """Return the summarizer of a session: for "same", the model that answers in it."""
         if self._summarizer != SAME:
             return self._summarizer
 
@@ -533,16 +533,16 @@ class Agent(Unpicklable):
         return OwnModel(provider, self.runtime, self._question(provider), tell)
 
     def read_guides(self, tell: Callable[[str], object] | None = None) -> tuple[Guide, ...]:
-        """Return what the project's files say now, where the agent is to read them.
+        """Return the current guides of the project, if the agent is to read them.
 
-        `tell` is given a sentence for each file that is left out or cut.
+        `tell` is called with a sentence for each file that is left out or cut.
         """
         if self.workspace is None or not self._equipment.get("instructions"):
             return ()
         return read_guides(self.workspace, tell)
 
     def list_tools(self, session: Session, **options: Unpack[TurnOptions]) -> list[Spec]:
-        """Return the tools that a model is offered in a turn with these options."""
+        """Return the tools that a model gets in a turn with these options."""
         kit = self._kit(session, options, dry=True)
         return list(kit.executor.specs(kit.posture))
 
@@ -567,7 +567,7 @@ class Agent(Unpicklable):
         return next(found, None)
 
     def _state_window(self, provider: Provider) -> tuple[Provider, int | None]:
-        """Return a provider and its window: the agent's is that of the model it was said of."""
+        """Return a provider and its window; the agent's window applies only to its own model."""
         same = (provider.base_url, provider.model) == self._said_of
         return state_window(provider, self._equipment.get("window") if same else None)
 

@@ -1,6 +1,6 @@
-"""How a turn asks its model: over HTTP, or an object of the caller's that streams by itself.
+"""Calls of a turn to its model: over HTTP, or through the caller's own streaming object.
 
-Both return the same answers and raise the same failures. It knows no turn and no guard.
+Both return the same answers and raise the same failures. The module does not know turns or guards.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ PIECES: Final = "a piece is a text, an event of the dialect, or a Reply as the l
 
 
 class Caller(Protocol):
-    """What asks a model; raises CallFailed."""
+    """A client of a model; raises CallFailed."""
 
     async def send(
         self, fields: Mapping[str, Any], hear: Hear, *, wait: Wait | None = None
     ) -> Reply:
-        """Return the model's answer; `hear` is told what is to be shown as it arrives."""
+        """Return the model's answer; `hear` receives the parts to show as they arrive."""
         ...
 
     async def aclose(self) -> None:
-        """Let go of what it holds."""
+        """Release its resources."""
         ...
 
 
 def open_caller(provider: Provider) -> Caller:
-    """Return what asks a provider."""
+    """Return the client for a provider."""
     return Client(provider) if provider.source is None else StreamCaller(provider)
 
 
 class StreamCaller:
-    """Ask an object of the caller's: one stream a request, never a second time by itself."""
+    """Calls an object of the caller's: one stream for each request, without retries."""
 
     def __init__(self, provider: Provider) -> None:
         self._provider = provider
@@ -53,7 +53,7 @@ class StreamCaller:
     async def send(
         self, fields: Mapping[str, Any], hear: Hear, *, wait: Wait | None = None
     ) -> Reply:
-        """Return the answer that the pieces of a stream make; `hear` is told of each."""
+        """Return the answer from the pieces of a stream; `hear` receives each piece."""
         del wait
         made = _Pieces(self._provider, hear)
         source = self._provider.source
@@ -67,7 +67,7 @@ class StreamCaller:
         return made.check(made.reply())
 
     async def aclose(self) -> None:
-        """Let go of nothing: a stream is closed with its request."""
+        """Do nothing: a stream is closed with its request."""
 
     async def _read(self, pieces: AsyncIterator[object], made: _Pieces) -> None:
         """Take all pieces; the stream is closed when this returns or raises."""
@@ -96,7 +96,7 @@ class StreamCaller:
 
 
 class _Pieces:
-    """What has come of one answer."""
+    """The pieces of one answer so far."""
 
     def __init__(self, provider: Provider, hear: Hear) -> None:
         self._name = f"{provider.model} ({type(provider.source).__name__})"
@@ -110,7 +110,7 @@ class _Pieces:
         self._whole: Reply | None = None
 
     def take(self, piece: object) -> None:
-        """Take the next piece; raises CallFailed for one that cannot be."""
+        """Take the next piece; raises CallFailed for an invalid one."""
         if self._whole is not None:
             raise self.fail(f"yielded {piece!r:.60} after a Reply: {PIECES}")
         if isinstance(piece, Reply):
@@ -147,13 +147,13 @@ class _Pieces:
         self._hear(delta)
 
     def check(self, reply: Reply) -> Reply:
-        """Return an answer; raises CallFailed for one that asks for too many calls."""
+        """Return an answer; raises CallFailed if it has too many calls."""
         if refused := self._limits.refuse_calls(len(reply.calls)):
             raise self.fail(refused)
         return reply
 
     def reply(self) -> Reply:
-        """Return the answer; raises CallFailed where the stream ended before it did."""
+        """Return the answer; raises CallFailed if the stream ended before it did."""
         if self._whole is not None:
             return self._whole
         if not self._events:
@@ -163,14 +163,14 @@ class _Pieces:
         return self._into.reply()
 
     def fail(self, said: str, **facts: Any) -> CallFailed:
-        """Return the failure of this call, with what had come of the answer."""
+        """Return the failure of this call, with the part of the answer that had come."""
         into, text = self._into, "".join(self._texts)
         begun = bool(text) or into.begun
         more = {"begun": begun, "called": into.called, "partial": text or into.text}
         return CallFailed(f"{self._name} {said}", **{**more, **facts})
 
     def describe(self, error: Exception) -> CallFailed:
-        """Return what an exception of the object means."""
+        """Return the failure for an exception of the object."""
         kind, lost = classify_exception(error), lost_connection(error)
         status = getattr(error, "status_code", None)
         facts = {"kind": kind, "lost": lost, "status": status if type(status) is int else None}
@@ -178,7 +178,7 @@ class _Pieces:
 
 
 def _report(usage: Usage | None) -> Mapping[str, Any]:
-    """Return a report with a usage in it, as a guard learns from it."""
+    """Return a report with a usage in it, in the form that a guard learns from."""
     if usage is None:
         return {}
     cached = {"cached_tokens": usage.cache_read}

@@ -1,7 +1,7 @@
-"""A session that goes on in another one: begun with a summary, each linked to the other.
+"""A session that continues in another one: begun with a summary, the two linked to each other.
 
-It does so where the policy wants it as the window fills, and where its events have grown large, so
-that none takes long to open. The one that is left stays as it is, but for the link. This decides no
+This happens if the policy wants it as the window fills, and if the events have grown large, so that
+every session opens fast. The old session stays as it is, except for the link. The module decides no
 pressure and writes no summary.
 """
 
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     from ullage.storage.log import EventLog
 
 BRIEF: Final = 0.2
-"""The share of the window that a session's summary takes at most, with its last messages."""
+"""The largest share of the window for a session's summary with its last messages."""
 
 LEAST_SUMMARY: Final = 1_024
-"""Tokens of a summary below which nothing more is left out."""
+"""Smallest budget of a summary, in tokens; below it nothing more is left out."""
 
 SMALL: Final = 8_192
-"""Tokens of a window that is unknown, for the size of a summary alone."""
+"""Assumed window in tokens if it is unknown, only for the size of a summary."""
 
 PINNED: Final = "message_pinned"
 
 WHOLE: Final = 1.0
-"""The pressure from which a rung acts that has the session go on in a new one between turns."""
+"""The pressure of the rung that stands in for a new session within a turn."""
 
 LARGEST: Final = 64_000_000
 """Bytes of a session's events: with more of them its next turn begins in a new session.
@@ -50,25 +50,25 @@ Such a session is opened in under a second, with some 150 MB of memory.
 """
 
 KEPT: Final = 256
-"""The part of that which a large session's hand-over keeps of its history once more, at the most.
+"""The inverse of the largest part of that size that a hand-over copies from a large session's
+history.
 
-A 256th are 250,000 characters: more than most windows take.
+A 256th are 250,000 characters: more than most windows hold.
 """
 
 
 def find_kept(known: Fold, most: int | None) -> int | None:
-    """Return how many characters of history a session's hand-over may keep; None for all.
+    """Return how many characters of history a session's hand-over may keep, or None for all.
 
-    Of a large one it is little, so that the next one does not begin large.
+    For a large session it is little, so that the next one does not begin large.
     """
     return None if most is None or known.text_bytes <= most else most // KEPT
 
 
 def is_large(known: Fold, most: int | None) -> bool:
-    """Tell whether the next turn of a session is to begin in a new one, by its events' bytes.
+    """Tell whether the next turn of a session must begin in a new one, by its events' bytes.
 
-    Never that of a subagent, nor one with a turn that has not ended, nor one in which nothing was
-    answered yet.
+    Not for a subagent's session, one with an unfinished turn, or one without any answer.
     """
     if most is None or known.text_bytes <= most or known.created.get("parent"):
         return False
@@ -80,10 +80,10 @@ def _has_answer(known: Fold) -> bool:
 
 
 def hold_back(policy: Policy) -> Policy:
-    """Return a policy as it holds within a turn.
+    """Return a policy as it applies within a turn.
 
-    Where its highest rung has a session go on in a new one, that is done between turns: within
-    one, the rung compacts only what does not fit.
+    If its highest rung begins a new session, that happens between turns. Within a turn, this rung
+    compacts only if the request does not fit.
     """
     if not policy.new_session or not policy.rungs:
         return replace(policy, new_session=False)
@@ -94,9 +94,9 @@ def hold_back(policy: Policy) -> Policy:
 
 
 async def is_full(kit: Kit, policy: Policy, text: str = "") -> bool:
-    """Tell whether a session is at its policy's highest rung, with `text` as what is said next.
+    """Tell whether a session is at its policy's highest rung, with `text` as the next message.
 
-    One in which nothing was answered yet is not: its summary would be as large.
+    A session without an answer is not: its summary would be as large.
     """
     if not (policy.new_session and policy.rungs and _has_answer(kit.session.known)):
         return False
@@ -116,11 +116,11 @@ async def is_full(kit: Kit, policy: Policy, text: str = "") -> bool:
 
 
 async def begin_next(kit: Kit, name: str | None = None, *, kept: int | None = None) -> Session:
-    """Begin the session that goes on from the one of this kit, and link them.
+    """Begin the session that continues the one of this kit, and link the two.
 
-    Of its history at most `kept` characters are recorded once more, all by default; the rest is
-    found in the old session. Raises CompactionError where a summariser was asked and gave nothing:
-    then nothing is begun.
+    At most `kept` characters of its history are recorded once more, all by default; the rest stays
+    in the old session. Raises CompactionError if a summarizer was asked and gave nothing: then
+    nothing is begun.
     """
     window = await kit.port.awindow()
     tokens = max(int((window.input_tokens or SMALL) * BRIEF), LEAST_SUMMARY)
@@ -131,7 +131,7 @@ async def begin_next(kit: Kit, name: str | None = None, *, kept: int | None = No
 
 
 def _check_written(session: Session, made: Handover) -> None:
-    """Raise CompactionError for a summary that was asked for and is none; tell of one by rule."""
+    """Raise CompactionError if a requested summary is missing; report one made by rule."""
     if made.reason is None:
         return
     why = explain_flaw(made.reason)
@@ -162,9 +162,10 @@ async def _link(session: Session, made: Handover, name: str | None) -> Session:
 
 
 def _carry_pins(session: Session, behind: int) -> list[Draft]:
-    """Return what a person said and pinned, verbatim and pinned again, behind so many events.
+    """Return the pinned messages of the person, pinned again, starting after event `behind`.
 
-    Answers and results that were pinned stand in the hand-over as others do, which is told.
+    Pinned answers and results are in the hand-over like others, but lose their pin, which is
+    reported.
     """
     held = session.known
     users = [item for item in held.items if isinstance(item, User) and item.seq in held.pins]
@@ -191,7 +192,7 @@ def _create(session: Session, name: str) -> Session:
 
 
 def read_link(event: Event) -> str | None:
-    """Return the session that an event says its own goes on in, None where it says none."""
+    """Return the session that an event names as the continuation of its own, or None."""
     if event.type != "subagent_event":
         return None
     name = (upcast_data(event) or {}).get("continued_in")
@@ -199,9 +200,9 @@ def read_link(event: Event) -> str | None:
 
 
 def find_next(log: EventLog, name: str) -> str | None:
-    """Return the session that one goes on in; None where something was said in it since.
+    """Return the continuation of a session, or None if it has messages after the link.
 
-    A message that was pinned meanwhile is no word.
+    A pin after the link does not count as a message.
     """
     seq = log.head(name).seq
     while seq:
@@ -213,9 +214,10 @@ def find_next(log: EventLog, name: str) -> str | None:
 
 
 def find_last(log: EventLog, name: str) -> str:
-    """Return the session that one goes on in, however often it did; its own name without one.
+    """Return the last continuation of a session, or its own name without one.
 
-    Of each the last event is read. One that was taken away, or is in another log, is not followed.
+    The last event of each is read. A session that was removed, or is in another log, ends the
+    search.
     """
     seen = {name}
     while (found := find_next(log, name)) is not None and found not in seen:
@@ -229,7 +231,7 @@ def find_last(log: EventLog, name: str) -> str:
 
 
 def follow_session(session: Session) -> Session:
-    """Return the session that one goes on in, however often it did; itself where it does not."""
+    """Return the last continuation of a session, or the session itself."""
     name = find_last(session.log, session.name)
     if name == session.name:
         return session
@@ -238,7 +240,7 @@ def follow_session(session: Session) -> Session:
 
 
 async def afollow_session(session: Session) -> Session | None:
-    """Return the session that one goes on in, None where it does not; `session` stays open.
+    """Return the last continuation of a session, or None; `session` stays open.
 
     It stays open for the next turn, as `session.onward`.
     """

@@ -1,6 +1,7 @@
-"""Bring back the files that a turn changed: what was kept is put where it was, beneath one folder.
+"""Restores the files that a turn changed: the kept content is put back, beneath one folder.
 
-Nothing that a person changed since is overwritten unless that is asked for. It runs no tool.
+A file that a person changed since is not overwritten, unless that is asked for. The module runs no
+tool.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ LARGE = "it was too large to be kept"
 SINCE = "it was changed since"
 UNKNOWN = "the process died in a command: whether that changed it is unknown"
 FORCED = (SINCE, UNKNOWN)
-"""Reasons that `force` goes over."""
+"""Reasons that `force` ignores."""
 
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """What was brought back of a turn: path and what was done (restored, removed).
+    """The restored files of a turn: path and action (restored, removed).
 
     `left` are paths that were left as they are, each with the reason. `number` counts turns from 1,
-    `workspace` is the folder that the paths are beneath.
+    `workspace` is the folder of the paths.
     """
 
     number: int
@@ -48,11 +49,11 @@ class Undone:
 def undo_files(
     session: Session, turn: int | None = None, *, force: bool = False, dry_run: bool = False
 ) -> Undone | None:
-    """Bring back the files that the last turn changed, or those of turn `turn`; with a record.
+    """Restore the files that the last turn changed, or those of turn `turn`, and record it.
 
-    Said again it goes one turn further back. Files that were changed since are left and told;
-    `force` brings them back, too. Returns None where no turn changed a file. Raises BusyWriter
-    while a turn is under way, ConfigurationError where the folder is gone.
+    Another call goes one turn further back. Files that were changed since are left and reported;
+    `force` restores them, too. Returns None if no turn changed a file. Raises BusyWriter while a
+    turn runs, ConfigurationError if the folder is gone.
     """
     if session.busy:
         raise BusyWriter(f"a turn of session {session.name} is under way: wait for its end")
@@ -75,13 +76,13 @@ def undo_files(
 
 
 def state_folder(url: str) -> Path | None:
-    """Return the folder of a log's file, which no tool may reach; None where it has none."""
+    """Return the folder of a log's file, which no tool may reach, or None without a file."""
     scheme, _, path = url.partition("://")
     return Path(path).parent.resolve() if scheme == "sqlite" else None
 
 
 class _Undoing:
-    """One undoing: `_seen` is what each path was when it was looked at."""
+    """One undoing: `_seen` is the state of each path when it was checked."""
 
     def __init__(self, session: Session, workspace: Workspace, *, force: bool) -> None:
         self._blobs, self._workspace, self._force = session.blobs, workspace, force
@@ -109,7 +110,7 @@ class _Undoing:
         return Undone(found.number, found.turn, files, left, found.workspace)
 
     def _changes(self, found: Changed) -> Iterator[tuple[PathChange, bool]]:
-        """Yield the changes, and whether they are known to be the turn's."""
+        """Yield the changes, and whether each is certainly the turn's."""
         listed = {change.path for change in found.changes}
         for change in found.changes:
             yield change, True
@@ -123,13 +124,13 @@ class _Undoing:
                 yield PathChange(path, before.get(path), now.states.get(path)), False
 
     def _look(self, path: str) -> Seen:
-        """Return what a path is now; raises Fault for one that a log names and no tool could."""
+        """Return the state of a path; raises Fault for a path outside the workspace."""
         if not path or self._workspace.relative(path) != path:
             raise Fault("it is no path beneath the workspace")
         return state_of(self._workspace, path, self._blobs)
 
     def _why_not(self, change: PathChange, now: State, *, sure: bool) -> str:
-        """Return why a path is left as it is, "" where it is not."""
+        """Return why a path is left as it is, or "" if it is not."""
         before = change.before
         if same(now, before):
             return ""
@@ -143,7 +144,7 @@ class _Undoing:
         return ""
 
     def _apply(self, wanted: list[tuple[PathChange, Seen]]) -> None:
-        """Take away what was not there, deepest first; put back what was, folders first."""
+        """Remove what did not exist, deepest first; put back what did, folders first."""
         by_depth = sorted(wanted, key=lambda item: (item[0].path.count("/"), item[0].path))
         removed = set()
         for change, seen in reversed(by_depth):

@@ -1,6 +1,6 @@
-"""Skills from folders: each a folder of its own with a SKILL.md, read once, in a fixed order.
+"""Skills from folders: each folder with a SKILL.md is a skill, read once, in a fixed order.
 
-A skill that cannot be used is left out and told of; the others hold. It knows neither prompts nor
+An unusable skill is left out and reported; the others stay. The module does not know prompts or
 sessions.
 """
 
@@ -17,30 +17,31 @@ from ullage.core.session.skills import NAME, Skill, hash_text
 
 FILE: Final = "SKILL.md"
 MOST_BYTES: Final = 64 * 1024
-"""Of a SKILL.md: about 16,000 tokens, which is more than a skill should take of a window."""
+"""Most bytes of a SKILL.md: about 16,000 tokens, which is more than a skill should take of a
+window."""
 
 MOST_ENTRIES: Final = 1_000
-"""Of a folder of skills; what is beyond, by name, is left out."""
+"""Most entries of a folder of skills; the rest, by name, is left out."""
 
 MOST_DESCRIPTION: Final = 1_024
-"""Characters of a description (the open format of SKILL.md)."""
+"""Most characters of a description (the open format of SKILL.md)."""
 
 FENCE: Final = "---"
 FLAGS: Final = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-"""No link is followed, and a pipe in the place of a file does not hold anybody up."""
+"""Links are not followed, and a pipe in place of a file blocks nobody."""
 
 Tell = Callable[[str], object]
 
 
 class _Refused(Exception):  # noqa: N818 - never leaves the module: it is told as a notice
-    """A skill that cannot be used, and why."""
+    """An unusable skill, with the reason."""
 
 
 def load(folders: Iterable[Path], tell: Tell | None = None) -> tuple[Skill, ...]:
-    """Return the skills in these folders, by name; of one name the first folder's counts.
+    """Return the skills in these folders, by name; the first folder wins if names repeat.
 
-    A folder that is not there holds none. `tell` is given one sentence for each skill that is
-    left out: what, where and what to do. Links are not followed.
+    A missing folder holds none. `tell` gets one sentence for each skill that is left out: what,
+    where and what to do. Links are not followed.
     """
     say = tell or _nothing
     found: dict[str, Path] = {}
@@ -108,7 +109,7 @@ def _read(place: Path) -> Skill:
 
 
 def _content(path: Path) -> str:
-    """Return the text of a file that is one, within the limit."""
+    """Return the text of a regular file, within the limit."""
     try:
         file = os.open(path, FLAGS)
     except FileNotFoundError:
@@ -132,9 +133,9 @@ def _content(path: Path) -> str:
 
 
 def _split_front_matter(text: str) -> tuple[Mapping[str, str], str]:
-    """Return the fields of the head and what stands behind it.
+    """Return the fields of the head and the text after it.
 
-    Fields other than name and description, and what is indented below them, are passed over.
+    Fields other than name and description, and lines indented below them, are skipped.
     """
     first, _, rest = text.partition("\n")
     if first.rstrip() != FENCE:

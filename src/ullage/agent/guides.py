@@ -1,7 +1,7 @@
-"""What a project says of how work is done in it: AGENTS.md, in each folder from its root down.
+"""The project's working instructions: AGENTS.md, in each folder from its root down.
 
-A CLAUDE.md counts in a folder that has no AGENTS.md. The files are read anew for every turn; what
-cannot be used is left out and told of. It knows neither prompts nor sessions.
+A CLAUDE.md counts in a folder without an AGENTS.md. The files are read anew for every turn;
+unusable ones are left out and reported. The module does not know prompts or sessions.
 """
 
 from __future__ import annotations
@@ -15,31 +15,32 @@ from typing import Final
 from ullage.core.session.instructions import Guide
 
 NAMES: Final = ("AGENTS.md", "CLAUDE.md")
-"""The first of these that is there counts, for each folder."""
+"""Names of the files; the first existing one of each folder counts."""
 
 MOST_BYTES: Final = 32 * 1024
-"""Of all files together, as Codex has it (`project_doc_max_bytes`): some 8,000 tokens."""
+"""Most bytes of all files together, as in Codex (`project_doc_max_bytes`): some 8,000 tokens."""
 
 MOST_FOLDERS: Final = 32
-"""Folders above a workspace that are looked at for the root of its repository."""
+"""Folders above a workspace that are searched for the root of its repository."""
 
 ROOT: Final = ".git"
-"""What the root of a repository holds: a folder, or a file in a work tree."""
+"""The mark of a repository's root: a folder, or a file in a work tree."""
 
 FLAGS: Final = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-"""A link is followed by hand, and a pipe in the place of a file does not hold anybody up."""
+"""Links are followed by our own code, and a pipe in place of a file blocks nobody."""
 
 Tell = Callable[[str], object]
 
 
 def read_guides(workspace: Path, tell: Tell | None = None) -> tuple[Guide, ...]:
-    """Return what the files say, that of the repository's root first, the workspace's last.
+    """Return the guides, that of the repository's root first, the workspace's last.
 
-    Without a repository the workspace alone is looked at. `tell` is given a sentence for each file
-    that cannot be read or does not fit: of these the end is cut, nearest files are read first.
+    Without a repository, only the workspace is searched. `tell` gets a sentence for each file that
+    cannot be read or does not fit. The nearest files are read first; a file that does not fit loses
+    its end.
     """
     room, found = MOST_BYTES, []
-    for folder in _list_folders(workspace.resolve()):  # the nearest first: it goes before others
+    for folder in _list_folders(workspace.resolve()):  # the nearest first: it takes precedence
         path = next((folder / name for name in NAMES if os.path.lexists(folder / name)), None)
         if path is None:
             continue

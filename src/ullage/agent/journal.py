@@ -1,7 +1,7 @@
-"""What the tools of one turn change in files: kept before the change, and recorded in the log.
+"""File changes by the tools of one turn: kept before the change, and recorded in the log.
 
-A file that is written is recorded before it is; around a command the whole workspace is looked
-at. Tools work in threads: what is recorded is recorded by the loop that drives the turn.
+A file is recorded before it is written; for a command, the whole workspace is compared. Tools work
+in threads, but the loop that drives the turn does the recording.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from ullage.tools.workspace import FolderEntry, Workspace
 
 TOLD: Final = 5
-"""Files that cannot be brought back are named up to so many, then counted."""
+"""Files that cannot be restored are named up to this number, then counted."""
 
 
 class TurnJournal:
-    """Records what is changed in a workspace during a turn; made in the loop that drives it."""
+    """Records the changes in a workspace during a turn; made in the loop that drives it."""
 
     def __init__(self, session: Session, turn: str, workspace: Workspace) -> None:
         self._session, self._turn, self._workspace = session, turn, workspace
@@ -42,7 +42,7 @@ class TurnJournal:
     def begin_write(
         self, entry: FolderEntry | None, path: str, data: bytes, made: list[str]
     ) -> None:
-        """Keep what a file holds, and record that it is about to be written."""
+        """Keep the content of a file, and record that it is about to be written."""
         blobs = self._session.blobs
         before = None if entry is None else state_before(self._workspace, entry, blobs)
         if before is not None and before["hash"] is None:
@@ -55,7 +55,7 @@ class TurnJournal:
         )
 
     def begin_command(self) -> WorkspaceStates:
-        """Look at the workspace before a command, and record that; what files hold is kept."""
+        """Survey the workspace before a command and record it; the content of files is kept."""
         found = survey(self._workspace, self._session.blobs, keep=True)
         self._tell(found.beyond)
         states = json.dumps(found.states, sort_keys=True).encode()
@@ -64,13 +64,13 @@ class TurnJournal:
         return found
 
     def end_command(self, before: WorkspaceStates) -> None:
-        """Record what a command changed."""
+        """Record the changes of a command."""
         found = list(changes(before, survey(self._workspace, self._session.blobs, keep=False)))
         self._record("file_changes", files=_list_changes(found), command=True)
         self._session.blobs.forget(self._manifest)  # only a command without an end needs it
 
     def _tell(self, beyond: list[str]) -> None:
-        """Tell once of what cannot be brought back."""
+        """Report once each file that cannot be restored."""
         new = [text for text in beyond if text not in self._beyond]
         self._beyond.update(new)
         if not new:

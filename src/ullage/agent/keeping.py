@@ -1,7 +1,7 @@
-"""The log of a session as the store of its guard: what a guard keeps are events of it.
+"""The log of a session as the store of its guard: all that a guard keeps are events.
 
-Checkpoints and what is remembered from call to call are recorded, originals are there. It knows no
-model.
+Checkpoints and states of conversations are recorded as events; originals are in the log already.
+The module does not know models.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     from ullage.core.tokens.cost import Price
 
 FOREVER: Final = StoreLimits(most=1_000_000, characters=2**40, ttl_s=10.0 * 365 * 24 * 3600)
-"""A session keeps what it has; the log is the store."""
+"""Limits without effect: a session keeps everything, since the log is the store."""
 
 Seqs = Callable[[], Sequence[int]]
-"""The seq of the event that each message of the last request began at."""
+"""The seq of the event where each message of the last request began."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Whose memory this is: one session, in one dialect, with one model at one endpoint.
+    """The owner of a memory: one session, in one dialect, with one model at one endpoint.
 
-    `seqs` tells of the events that messages began at, `prices` are the model's. With `dry` nothing
-    is recorded.
+    `seqs` returns the events where messages began, `prices` are the model's. With `dry`, nothing is
+    recorded.
     """
 
     session: Session
@@ -52,7 +52,7 @@ class Place:
 
 @dataclass(slots=True)
 class Reported:
-    """What an answer taught, to be recorded in one append with its usage."""
+    """The lessons of an answer, recorded in one append with its usage."""
 
     state: dict[str, Any] = field(default_factory=dict)
     drafts: list[Draft] = field(default_factory=list)
@@ -61,8 +61,8 @@ class Reported:
 class SessionCheckpoints:
     """Checkpoints of one session and dialect; each is recorded before it is used.
 
-    Scopes keep upstreams and tenants apart; here the session does, so that a checkpoint holds on
-    whatever server its history goes on.
+    Elsewhere, scopes separate upstreams and tenants. Here the session does, so a checkpoint is
+    valid on every server where its history continues.
     """
 
     def __init__(self, place: Place) -> None:
@@ -73,17 +73,17 @@ class SessionCheckpoints:
         self.reported: Reported | None = None
 
     def load(self, scope: str, prefixes: Sequence[str]) -> Checkpoint | None:
-        """Return what holds under the first of `prefixes` that has something, or None."""
+        """Return the valid checkpoint of the first of `prefixes` that has one, or None."""
         self._refresh()
         found = self._memory.load(_apart(scope), prefixes)
         return None if found is None else replace(found, scope=scope)
 
     async def aload(self, scope: str, prefixes: Sequence[str]) -> Checkpoint | None:
-        """Do as `load`: what the session knows is in memory."""
+        """Do the same as `load`: the data of the session is in memory."""
         return self.load(scope, prefixes)
 
     def save(self, checkpoint: Checkpoint) -> Checkpoint:
-        """Record a checkpoint unless there is one of its generation; return what holds."""
+        """Record a checkpoint unless its generation is there already; return the valid one."""
         kept = self._keep(checkpoint)
         if kept.script == checkpoint.script and not self._dry:
             self._session.record([self._draft(checkpoint)])
@@ -91,7 +91,7 @@ class SessionCheckpoints:
         return kept
 
     async def asave(self, checkpoint: Checkpoint) -> Checkpoint:
-        """Do as `save`, without blocking the event loop."""
+        """Do the same as `save` without blocking the event loop."""
         kept = self._keep(checkpoint)
         if kept.script == checkpoint.script and not self._dry:
             await self._session.arecord([self._draft(checkpoint)])
@@ -104,17 +104,17 @@ class SessionCheckpoints:
         return replace(kept, scope=checkpoint.scope)
 
     def save_measured(self, checkpoint: Checkpoint) -> None:
-        """Keep the measured size; it is recorded with the usage that tells it."""
+        """Keep the measured size; it is recorded with the usage that reports it."""
         self._memory.save_measured(replace(checkpoint, scope=_apart(checkpoint.scope)))
         if self.reported is not None:
             self.reported.drafts.append(self._draft(checkpoint, measured=True))
 
     async def asave_measured(self, checkpoint: Checkpoint) -> None:
-        """Do as `save_measured`."""
+        """Do the same as `save_measured`."""
         self.save_measured(checkpoint)
 
     def undo(self, checkpoint: Checkpoint) -> bool:
-        """Take a checkpoint away, with a record; what it left out is sent again."""
+        """Remove a checkpoint and record that; its left-out text is sent again."""
         self._refresh()
         gone = self._memory.undo(replace(checkpoint, scope=_apart(checkpoint.scope)))
         if gone and not self._dry:
@@ -123,7 +123,7 @@ class SessionCheckpoints:
         return gone
 
     async def aundo(self, checkpoint: Checkpoint) -> bool:
-        """Do as `undo`, without blocking the event loop."""
+        """Do the same as `undo` without blocking the event loop."""
         self._refresh()
         gone = self._memory.undo(replace(checkpoint, scope=_apart(checkpoint.scope)))
         if gone and not self._dry:
@@ -132,12 +132,12 @@ class SessionCheckpoints:
         return gone
 
     def all(self) -> list[Checkpoint]:
-        """Return the checkpoints that hold."""
+        """Return the valid checkpoints."""
         self._refresh()
         return self._memory.all()
 
     async def aall(self) -> list[Checkpoint]:
-        """Do as `all`."""
+        """Do the same as `all`."""
         return self.all()
 
     def _draft(self, checkpoint: Checkpoint, **flags: bool) -> Draft:
@@ -158,7 +158,7 @@ class SessionCheckpoints:
         return Draft("history_compaction", {**made, **flags})
 
     def _refresh(self) -> None:
-        """Take in what the log has beyond what was seen."""
+        """Take in the compactions that the log has gained."""
         recorded = self._session.known.compactions
         for number in range(self._seen, len(recorded)):
             data = recorded[number]
@@ -183,12 +183,12 @@ class SessionCheckpoints:
 
 
 def _apart(scope: str) -> str:
-    """Return what is left of a scope in a session: plans with whole tool loops stay apart."""
+    """Return the scope within a session: plans with whole tool loops stay apart."""
     return "loops" if scope.endswith("|loops") else "session"
 
 
 def _find_cost(checkpoint: Checkpoint, prices: Sequence[Price]) -> dict[str, object]:
-    """Return what a compaction took: a summarizer's usage, and the cache that is written anew."""
+    """Return the cost of a compaction: a summarizer's usage, and the rewritten cache."""
     found: dict[str, object] = {"cached_tokens_lost": checkpoint.cached_tokens_lost}
     if checkpoint.usage is not None:
         found["summarizer"] = dict(checkpoint.usage)
@@ -197,11 +197,11 @@ def _find_cost(checkpoint: Checkpoint, prices: Sequence[Price]) -> dict[str, obj
 
 
 class SessionConversations:
-    """What a guard remembers of one session, in its log.
+    """A guard's memory of one session, in its log.
 
-    What an answer taught is recorded with its usage; what changes before a request is sent is an
-    event of its own, and most often nothing does. It goes with the session to other machines and
-    credentials, so that scopes do not matter: the model and its endpoint do.
+    The lessons of an answer are recorded with its usage. A change before a request is sent is an
+    event of its own, but this is rare. The memory moves with the session to other machines and
+    credentials, so scopes do not matter, only the model and its endpoint.
     """
 
     def __init__(self, place: Place) -> None:
@@ -211,9 +211,9 @@ class SessionConversations:
         self.reported: Reported | None = None
 
     def load(self, scope: str, prefixes: Sequence[str]) -> Conversation | None:
-        """Return what was remembered last of a history that begins with one of `prefixes`.
+        """Return the last state of a history that begins with one of `prefixes`.
 
-        Where none does, such as behind another system prompt, it is what was remembered last.
+        Without one, for example after a change of the system prompt, the last state of all counts.
         """
         states = self._list_states()
         found = newest = next(states, None)
@@ -226,7 +226,7 @@ class SessionConversations:
         return self._last
 
     def _list_states(self) -> Iterator[tuple[str, Callable[[], Conversation]]]:
-        """Yield what was remembered, the newest first: its prefix, and how it is read."""
+        """Yield the states, newest first: the prefix, and a function that reads the state."""
         for prefix in reversed(self._fresh):
             yield prefix, partial(self._fresh.__getitem__, prefix)
         for state in self._place.session.known.states:
@@ -235,17 +235,17 @@ class SessionConversations:
                 yield kept["prefix"], partial(Conversation.from_dict, {**kept, "scope": ""})
 
     async def aload(self, scope: str, prefixes: Sequence[str]) -> Conversation | None:
-        """Do as `load`: what the session knows is in memory."""
+        """Do the same as `load`: the data of the session is in memory."""
         return self.load(scope, prefixes)
 
     def save(self, conversation: Conversation) -> None:
-        """Remember a conversation; record it where something changed beside its place."""
+        """Remember a conversation; record it if more than its place has changed."""
         if self._keep(conversation):
             self._place.session.record([self._draft(conversation)])
             self._fresh.clear()
 
     async def asave(self, conversation: Conversation) -> None:
-        """Do as `save`, without blocking the event loop."""
+        """Do the same as `save` without blocking the event loop."""
         if self._keep(conversation):
             await self._place.session.arecord([self._draft(conversation)])
             self._fresh.clear()
@@ -272,7 +272,7 @@ class SessionConversations:
 class SessionStore:
     """A `Store` over the log of one session, for one dialect and model.
 
-    Memory never stands in for it: what is not written in a log did not happen.
+    Memory never replaces it: what is not in the log did not happen.
     """
 
     is_sheltered = True
@@ -285,12 +285,12 @@ class SessionStore:
 
     @property
     def url(self) -> str:
-        """What opens the log."""
+        """The URL of the log."""
         return self._place.session.log.url
 
     @contextmanager
     def reporting(self) -> Iterator[Reported]:
-        """Hold back what an answer teaches, so that it is recorded with the answer."""
+        """Hold back the lessons of an answer, so that they are recorded with it."""
         held = Reported()
         self.checkpoints.reported = self.conversations.reported = held
         try:
@@ -299,9 +299,9 @@ class SessionStore:
             self.checkpoints.reported = self.conversations.reported = None
 
     def purge(self, now: float) -> int:
-        """Forget nothing: what a session has is kept."""
+        """Delete nothing: a session keeps its data."""
         del now
         return 0
 
     def close(self) -> None:
-        """Let go of nothing: the log is the session's."""
+        """Do nothing: the log belongs to the session."""

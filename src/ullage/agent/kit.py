@@ -1,6 +1,6 @@
-"""What a turn is run with: model, guard, tools, and the words around the history.
+"""The equipment of a turn: model, guard, tools, and the text around the history.
 
-It puts requests together and sends none.
+The module builds requests and sends none.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ Word = Consent | bool | None
 
 
 def state_window(provider: Provider, window: int | None) -> tuple[Provider, int | None]:
-    """Return a provider and a window, in tokens, where a request says its own window.
+    """Return a provider and a window in tokens, for dialects whose requests name a window.
 
-    A server of such a dialect gives a request the window that it asks for, else one of its own,
-    and cuts what is longer without a word. So a window that the caller names is asked for, and one
-    that the provider's options ask for is the window; of two, the smaller is kept to. The
-    provider's own window goes before that of the agent.
+    Such a server gives a request the window that it asks for, else its own default, and silently
+    cuts longer ones. So the caller's window is requested, and a window in the provider's options is
+    used; of two, the smaller one counts. The provider's own window takes precedence over the
+    agent's.
     """
     window = window if provider.window is None else provider.window
     place = registry.find(provider.dialect)
@@ -61,9 +61,9 @@ def state_window(provider: Provider, window: int | None) -> tuple[Provider, int 
 
 
 def describe_context(view: View, found: Assessment) -> dict[str, Any]:
-    """Return how full the window was by a report, or why that cannot be said.
+    """Return how full the window was by a report, or why that is unknown.
 
-    `faults` is how often the request asks again for what a compaction left out, where it does.
+    `faults`, if any, count requests for text that a compaction left out.
     """
     window = view.prepared.window
     faults = sum(isinstance(event, CompactionFault) for event in view.prepared.events)
@@ -82,36 +82,36 @@ def describe_context(view: View, found: Assessment) -> dict[str, Any]:
 
 
 Asking = Callable[[Pending, str], Word | Awaitable[Word]]
-"""Ask a person about a call, with the reason why; None tells that nobody is there.
+"""Asks a person about a call, with the reason; without an answer (None), nobody is there.
 
-The call has a `preview` of what it would do, and a `subject`. The answer is yes, no, or a `Consent`
-with a reason for the model or with what it allows for the rest of the session.
+The call has a `preview` of its effect, and a `subject`. The answer is yes, no, or a `Consent` with
+a reason for the model or with further rights for the rest of the session.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The words around a history, in the places that one provider has for them.
+    """The text around a history, in the places that a provider has for it.
 
-    The facts stand beside the current request, so that what is cached, and what checkpoints know,
-    is the history as it stays.
+    The facts go next to the current request, so that the cached and checkpointed history stays the
+    same.
     """
 
     provider: Provider
     said: Briefing
 
     def messages(self) -> list[dict[str, Any]]:
-        """Return the operator's messages before the history: one, as many chat templates want it.
+        """Return the operator's messages before the history: one, as many chat templates need.
 
-        The context stands behind the prompt in it, on every server alike: a checkpoint then holds
-        wherever the session goes on.
+        It holds the context after the prompt, on every server alike, so a checkpoint stays valid
+        wherever the session continues.
         """
         if self._spoken.fields.system is not None:
             return []
         return [{"role": "system", "content": self._whole()}]
 
     def apart(self) -> Any:
-        """Return the operator's text for the dialects that take it beside the messages."""
+        """Return the operator's text for the dialects that take it outside of the messages."""
         place = self._spoken.fields
         if place.system is None:
             return None
@@ -123,7 +123,7 @@ class Words:
         return [{"type": "text", "text": text, **MARK} for text in parts]
 
     def join_counted_text(self) -> str | None:
-        """Return the text that is counted beside the messages, the facts with it."""
+        """Return the text that is counted in addition to the messages, including the facts."""
         beside = (
             [] if self._spoken.fields.system is None else [self.said.system, self.said.developer]
         )
@@ -139,11 +139,11 @@ class Words:
 
 @dataclass(slots=True)
 class Kit:
-    """What one turn is run with.
+    """The equipment of one turn.
 
-    `tools` are definitions in the dialect; `ask` reaches a person; `trigger` is why the next
-    request is made, where pressure is not the reason; `left` is what the turn's budget has for
-    each of the calls that run; `gated` has a person asked before a way out (`core.session.reach`).
+    `tools` are definitions in the dialect; `ask` reaches a person; `trigger` is the reason of the
+    next request, if it is not pressure; `left` is the rest of the turn's budget for each running
+    call; `gated` asks a person before data may leave (`core.session.reach`).
     """
 
     session: Session
@@ -164,7 +164,7 @@ class Kit:
 
     @property
     def max_tokens(self) -> int | None:
-        """The limit of an answer that was asked for, or None."""
+        """The requested limit of an answer, or None."""
         spoken, options = registry.find(self.provider.dialect), self.provider.options
         place = spoken.fields
         held = options if place.inside is None else options.get(place.inside)
@@ -173,7 +173,7 @@ class Kit:
         return spoken.endpoint.longest_answer if found is None else found
 
     def request(self) -> Request:
-        """Return the request that the session's history makes now, without the facts' text."""
+        """Return the request for the session's current history, without the facts' text."""
         self.history = self.renderer.render(self.session.known)
         words = self.words
         return Request(
@@ -188,12 +188,12 @@ class Kit:
         )
 
     def _find_pins(self) -> set[int]:
-        """Return the positions that no compaction touches: active skills, what a person pinned."""
+        """Return the positions that no compaction touches: active skills and a person's pins."""
         found = map(self.renderer.find_message, self.session.known.pins)
         return {*self.renderer.pins, *(place for place in found if place is not None)}
 
     def fields(self, view: View) -> dict[str, Any]:
-        """Return what is sent: the view's fields, facts beside the current request, cache hints."""
+        """Return the fields to send: the view's, facts next to the current request, cache hints."""
         root = find_root(self.session.known, self.session.name)
         place = self.provider
         sent = self._join_facts(view)
@@ -216,7 +216,7 @@ class Kit:
         return sent
 
     def _add_facts(self, messages: list[Any]) -> list[Any]:
-        """Return messages with the facts in the message of the person who spoke last."""
+        """Return messages with the facts added to the last message of a person."""
         seqs, items = self.renderer.seqs, self.session.known.items
         spoke = max((item.seq for item in items if isinstance(item, User)), default=None)
         mine = {id(m) for m, seq in zip(self.history, seqs, strict=True) if seq == spoke}

@@ -1,7 +1,7 @@
-"""Large texts moved from a log or a store to object storage, and back; and what is left there.
+"""Moves large texts from a log or a store to object storage and back, and finds orphans there.
 
-The object is written first, then the row that names it: whatever ends this in between leaves an
-object that no row names, which a sweep finds. It knows no command.
+The object is written first, then the row that names it. An interruption in between leaves an object
+that no row names, which a sweep finds. The module does not know commands.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from ullage.storage.protocol import Store
 
 LEAST: Final = 32 * 1024
-"""Bytes from which on a text is worth an object of its own (docs/scale.md)."""
+"""Fewest bytes of a text that is worth an object of its own (docs/scale.md)."""
 
 BATCH: Final = 64
-"""Texts that are held in memory at once."""
+"""Most texts that are held in memory at once."""
 
 GRACE_S: Final = 24 * 3600.0
-"""Seconds that an object is left alone which no row names: one may be about to."""
+"""Seconds before an unnamed object counts as an orphan, since a row may soon name it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Movement:
-    """What was moved: texts and their bytes, of so many sessions; `lost` are missing objects."""
+    """A movement: texts, their bytes, and the number of sessions; `lost` are missing objects."""
 
     texts: int = 0
     size: int = 0
@@ -49,7 +49,7 @@ class Movement:
 
 @dataclass(frozen=True, slots=True)
 class Orphans:
-    """Objects that no row names: their names, and their bytes together."""
+    """Objects that no row names: their names, and their total bytes."""
 
     names: tuple[str, ...] = ()
     size: int = 0
@@ -60,9 +60,9 @@ def move_texts(
 ) -> Movement:
     """Move the large texts of sessions without an event since `before` (Unix seconds) to a place.
 
-    A text has `least` bytes or more. With no place what would move is counted. A session may be
-    written meanwhile; its history reads as before. Raises StoreAway where the place fails: what
-    was moved by then stays moved.
+    A large text has `least` bytes or more. Without a place, the texts are only counted. A session
+    may be written meanwhile; its history reads as before. Raises StoreAway if the place fails: the
+    texts moved by then stay moved.
     """
     if not (isinstance(log, MovesTexts) and isinstance(log, RemovesSessions)):
         raise _make_refusal(log.url)
@@ -82,7 +82,7 @@ def _move_session(log: MovesTexts, session: str, place: ObjectPlace | None, leas
             if place is None or _put(place, held.text, partial(log.swap_text, session, held)):
                 swapped += 1
                 done += Movement(1, len(held.text.encode("utf-8", "surrogatepass")))
-        if place is None or not swapped:  # somebody else rewrites what is here
+        if place is None or not swapped:  # another process rewrites these
             break
     return done if done.texts else Movement()
 
@@ -90,7 +90,7 @@ def _move_session(log: MovesTexts, session: str, place: ObjectPlace | None, leas
 def move_originals(
     store: Store, place: ObjectPlace | None, before: float, least: int = LEAST
 ) -> Movement:
-    """Move the large originals of a store that nobody used since `before`; see `move_texts`."""
+    """Move the large originals of a store that were not used since `before`; see `move_texts`."""
     if not isinstance(store, MovesOriginals):
         raise _make_refusal(store.url)
     done = Movement()
@@ -107,7 +107,7 @@ def move_originals(
 
 
 def _put(place: ObjectPlace, text: str, swap: Callable[[str], bool]) -> bool:
-    """Write an object, then have a row name it; take it back where the row holds something else."""
+    """Write an object, then make a row name it; delete it if the row has changed."""
     moved = place.put(text)
     if swap(moved.write()):
         return True
@@ -116,9 +116,9 @@ def _put(place: ObjectPlace, text: str, swap: Callable[[str], bool]) -> bool:
 
 
 def fetch_texts(log: EventLog, store: Store | None = None) -> Movement:
-    """Bring all texts back that are elsewhere; their objects go.
+    """Bring all moved texts back and delete their objects.
 
-    Objects that are gone, changed or cannot be read are told in `lost`: their texts stay elsewhere.
+    `lost` lists objects that are gone, changed or unreadable: their texts stay elsewhere.
     """
     if not isinstance(log, MovesTexts):
         raise _make_refusal(log.url)
@@ -150,9 +150,9 @@ def find_orphans(
 ) -> Orphans:
     """Return the objects of a place that neither this log nor this store names.
 
-    What was written in the last `grace_s` seconds is left out: a row may be about to name it. The
-    objects are listed first. A place belongs to one log and its store: what another names there
-    would be taken for left over.
+    Objects of the last `grace_s` seconds are left out: a row may be about to name them. The objects
+    are listed first. A place belongs to one log and its store: objects that another one names there
+    would count as orphans.
     """
     if not isinstance(log, MovesTexts):
         raise _make_refusal(log.url)

@@ -1,6 +1,6 @@
-"""What an agent is equipped with and how a turn is run, as options that are checked.
+"""The equipment of an agent and the options of a turn, and checks of both.
 
-It makes nothing of them.
+The module only checks them.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ WANTED: Final[Mapping[str, type]] = MappingProxyType(
         "turn": str,
     }
 )
-"""What the value of an option is, where it is not None."""
+"""The type of an option's value, if it is not None."""
 
 
 class TurnOptions(TypedDict, total=False):
-    """How one turn is run; every key may be left out.
+    """The options of one turn; every key may be left out.
 
-    `provider` takes the place of the agent's own, `provider_options` are body fields that go to it
-    untouched. `mode` is build or plan, `permission` auto, ask or read_only; `dry_run` runs no
-    tool. `max_iterations` bounds the calls of the model. `presenter_context` holds what a person
-    looks at. `parts` is content beside the text. `budget` bounds what the turn may use. `turn`
-    names a new turn in the log, such as by the job that it is; else it is named by chance.
+    `provider` replaces the agent's own, `provider_options` are body fields that it gets unchanged.
+    `mode` is build or plan, `permission` auto, ask or read_only; `dry_run` runs no tool.
+    `max_iterations` limits the calls of the model. `presenter_context` is what the person looks at.
+    `parts` is content in addition to the text. `budget` limits the turn's use. `turn` names a new
+    turn in the log, for example after its job; by default the name is random.
     """
 
     provider: Provider | StreamProvider | None
@@ -61,20 +61,20 @@ class TurnOptions(TypedDict, total=False):
 
 
 class Equipment(TypedDict, total=False):
-    """What an agent has; every key may be left out.
+    """The equipment of an agent; every key may be left out.
 
-    `executor` makes the tools of a session, in place of the standard ones. `shell` says what
-    commands may reach, None turns them off; where the system cannot hold them to it they are off.
-    `writes` are write policies by path. `skills` are listed in the prompt and read when named.
-    `secrets` are values that no log and no model may see, besides the provider's key and what the
-    environment names as keys, tokens, secrets and passwords. `policy`, `summarizer` and `window`
-    are those of `Guard`, as is `runtime`; the summarizer "same" is the provider that answers.
-    `subagents` lets the model give tasks to subagents: True, a depth, or `Subagents(...)`.
+    `executor` makes the tools of a session instead of the standard ones. `shell` limits what
+    commands may reach, None turns them off; they are also off if the system cannot enforce the
+    limits. `writes` are write policies by path. `skills` are listed in the prompt and read when
+    named. `secrets` are values that no log and no model may see, in addition to the provider's key
+    and to variables named as keys, tokens, secrets or passwords. `policy`, `summarizer` and
+    `window` are those of `Guard`, as is `runtime`; the summarizer "same" is the provider that
+    answers. `subagents` lets the model give tasks to subagents: True, a depth, or `Subagents(...)`.
     `instructions` True reads AGENTS.md of the workspace and of the folders above it, up to the root
-    of the repository, for every turn (`agent.guides`).
-    `gated` False lets calls that may send data out run unasked, also where the session holds
-    private data and text of others. `session_bytes` bounds how large a session's events grow before
-    its next turn begins in a new one, linked (64 MB); None lets them grow.
+    of the repository, for every turn (`agent.guides`). `gated` False runs calls that may send data
+    out without asking, even if the session holds private data and text of others. `session_bytes`
+    limits the size of a session's events; beyond it the next turn begins in a new, linked session
+    (64 MB); with None there is no limit.
     """
 
     executor: Callable[[Session], Executor] | None
@@ -101,7 +101,7 @@ def check_names(given: Mapping[str, object], options: type) -> None:
 
 
 def check_values(options: TurnOptions) -> None:
-    """Raise ConfigurationError for the value of an option that cannot be."""
+    """Raise ConfigurationError for an option with an invalid value."""
     for name, wanted in WANTED.items():
         value = options.get(name)
         if value is not None and not isinstance(value, wanted):
@@ -111,14 +111,14 @@ def check_values(options: TurnOptions) -> None:
 
 
 def read_bound(most: object) -> int | None:
-    """Return a bound of bytes, None for none; raises ConfigurationError for what is neither."""
+    """Return a bound of bytes, or None for no bound; raises ConfigurationError otherwise."""
     if most is not None and (type(most) is not int or most < 1):
         raise ConfigurationError(f"session_bytes is 1 or more, or None, not {most!r}")
     return most
 
 
 def restrict(begun: Mapping[str, Any], options: TurnOptions) -> TurnOptions:
-    """Return the options of a turn that goes on: the stricter of those now and those then."""
+    """Return the options of a continued turn: the stricter of its old and new ones."""
     made: TurnOptions = {**options}
     if begun.get("mode") == "plan":
         made["mode"] = "plan"

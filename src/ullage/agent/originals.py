@@ -1,6 +1,6 @@
-"""What was left out of a request, read back from the log of its session, or found there.
+"""Text that was left out of a request, read or searched in the log of its session.
 
-It knows neither guards nor how placeholders are written.
+The module does not know guards, or how placeholders are written.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from ullage.storage.log import EventLog
 
 BEGINNING: Final = 2
-"""Events that say what a session goes on from: its creation, and the summary behind it."""
+"""Events that tell what a session continues: its creation, and the summary after it."""
 
 
 class SessionOriginals:
-    """What was left out, found in the log by its reference; the log lost nothing.
+    """Left-out text, found in the log by its reference; the log has lost nothing.
 
-    What stands in a session that this one goes on from is read from the log, in pieces.
+    The text of a session that this one continues is read from the log, in pieces.
     """
 
     def __init__(self, session: str, log: EventLog, fold: Callable[[], Fold]) -> None:
@@ -46,17 +46,17 @@ class SessionOriginals:
         self._unrecorded.update(items)
 
     async def aread(self, name: str) -> str | None:
-        """Do as `read`, without blocking the event loop: it may read the log."""
+        """Do the same as `read` without blocking the event loop, since it may read the log."""
         return await SHARED.reads.run(self.read, name)
 
     async def akeep(self, items: Mapping[str, str]) -> None:
-        """Do as `keep`."""
+        """Do the same as `keep`."""
         self.keep(items)
 
     def take_unrecorded(self, fold: Fold, checkpoint: Checkpoint) -> dict[str, str]:
-        """Return the texts that a checkpoint names and the log has nowhere: they go along with it.
+        """Return the texts that a checkpoint names but the log lacks: they are recorded with it.
 
-        `fold` is what the log holds.
+        `fold` is the state of the log.
         """
         self._learn(fold)
         named = json.dumps(checkpoint.script.to_list())
@@ -68,7 +68,7 @@ class SessionOriginals:
         return lacking
 
     def _learn(self, fold: Fold) -> None:
-        """Take in what the log has beyond what was seen."""
+        """Take in what the log has gained."""
         for item in fold.items[max(self._items - 1, 0) :]:  # the last round may have grown
             self._known.update((reference(text), text) for text in _texts(item))
             if isinstance(item, Branch):
@@ -80,7 +80,7 @@ class SessionOriginals:
     def read(self, name: str) -> str | None:
         """Return the text of a reference, or None for an unknown one.
 
-        It may stand in the session that this one goes on from, or in one further back.
+        It may be in the session that this one continues, or further back.
         """
         found = self._find(name)
         if found is not None:
@@ -89,17 +89,17 @@ class SessionOriginals:
         return next((text for text in parents if text is not None), None)
 
     def _find_in(self, parent: str, name: str) -> str | None:
-        """Return the text of a reference that another session has, None without it."""
+        """Return the text of a reference in another session, or None."""
         try:
             pieces = (find_original(piece, name) for piece in read_pieces(self._log, parent))
             return next((text for text in pieces if text is not None), None)
         except StoreError:
-            return None  # one that cannot be read hides no other
+            return None  # an unreadable session does not hide the others
 
     def _walk_parents(self) -> Iterator[str]:
-        """Yield the sessions of the log that this one goes on from, the nearest first.
+        """Yield the sessions of the log that this one continues, the nearest first.
 
-        What begins each of them is read, not all of it.
+        Only the beginning of each is read.
         """
         items = self._fold().items
         links = (item.link.get("parent") for item in items if isinstance(item, Branch))
@@ -117,9 +117,9 @@ class SessionOriginals:
             left += find_parents(begun)
 
     def list_left_out(self) -> dict[str, int]:
-        """Return the sessions that something was left out of, and the last event of it in each.
+        """Return the sessions with left-out text, and the last left-out event of each.
 
-        What a session goes on from was left out whole; its own name is "".
+        A continued session was left out whole; this session's own name is "".
         """
         found = {name: self._log.head(name).seq for name in self._walk_parents()}
         fold = self._fold()
@@ -129,19 +129,19 @@ class SessionOriginals:
         return found
 
     def search(self, query: str, hits: int = HITS, area: SearchArea = EVERYWHERE) -> list[Hit]:
-        """Return the passages that fit a query best; raises what `find_hits` raises."""
+        """Return the passages that fit a query best; raises the errors of `find_hits`."""
         left_out = self.list_left_out()
         sessions = {name or self._session: upto for name, upto in left_out.items()}
         return search_log(self._log, query, hits, replace(area, sessions=sessions))
 
     def _find(self, name: str) -> str | None:
-        """Return the text of a reference that this session itself has, or None."""
+        """Return the text of a reference in this session, or None."""
         self._learn(self._fold())
         return self._known.get(name, self._unrecorded.get(name))
 
 
 class SessionPast:
-    """What was left out of a session, for its tools."""
+    """The left-out text of a session, for its tools."""
 
     def __init__(self, session: str, originals: SessionOriginals) -> None:
         self._session, self._originals = session, originals
@@ -154,7 +154,7 @@ class SessionPast:
         return text
 
     def search(self, query: str, hits: int) -> list[Hit]:
-        """Return the passages that fit a query best, of those that were left out."""
+        """Return the left-out passages that fit a query best."""
         return self._originals.search(query, hits)
 
 

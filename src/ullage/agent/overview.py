@@ -1,6 +1,6 @@
-"""What a session is and stands at, taken in event by event, and gone on with from what was kept.
+"""The overview of a session, built event by event, and continued from a stored one.
 
-It holds numbers and ids, no text of a conversation: where a text stands it has the event's number.
+It holds numbers and ids, no text of a conversation: in place of a text it has the event's number.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Data = Mapping[str, Any]
 class Overview:
     """One session up to event `seq`, whose id is `id`; `last` is its time in Unix seconds.
 
-    `turn` is the one that is not at its end. `said` is the event of the first words of a person,
-    `served` the last one that tells of the model and its workspace, 0 for none; `erased` is when
-    the text was erased. `forked_from`, `parent`, `continues` and `continued_in` name sessions, as
-    do `children`, those of subagents, each once.
+    `turn` is the unfinished turn. `said` is the event of the first text of a person, `served` the
+    last event with the model and its workspace, 0 for none; `erased` is when the text was erased.
+    `forked_from`, `parent`, `continues` and `continued_in` name sessions. So does `children`: those
+    of subagents, each once.
     """
 
     seq: int = 0
@@ -46,9 +46,9 @@ class Overview:
     sums: Sums = field(default_factory=Sums)
 
     def take(self, events: Sequence[Event]) -> None:
-        """Take the next events in; raises StoreError where they do not follow, or are corrupt.
+        """Take in the next events; raises StoreError if they do not follow, or are corrupt.
 
-        Then it is of no more use.
+        After an error the object is useless.
         """
         for event in events[:1]:
             if event.seq != self.seq + 1 or not event.follows(self.id):
@@ -66,7 +66,7 @@ class Overview:
 
     @classmethod
     def from_dict(cls, data: Data) -> Self:
-        """Read what `to_dict` returned; raises TypeError or ValueError for anything else."""
+        """Read the data of `to_dict`; raises TypeError or ValueError for anything else."""
         made = cls(**_read_fields(data, cls))
         if made.forked_from is not None:
             made.forked_from = _read_place(made.forked_from)
@@ -140,7 +140,7 @@ _STEPS: Final[Mapping[str, Callable[[Overview, Event], None]]] = {
 
 
 def list_children(links: Sequence[Data]) -> list[str]:
-    """Return the sessions of subagents that a session began, each once."""
+    """Return the sessions of the subagents that a session began, each once."""
     return list(dict.fromkeys(str(link["child"]) for link in links if link.get("child")))
 
 
@@ -162,7 +162,7 @@ _KINDS: Final[Mapping[str, tuple[type, ...]]] = {
 
 
 def _read_fields(data: Data, kind: type) -> dict[str, Any]:
-    """Return the fields of a dataclass; raises TypeError where one lacks or is another kind."""
+    """Return the fields of a dataclass; raises TypeError if one is missing or has a wrong type."""
     made: dict[str, Any] = {}
     for entry in fields(kind):
         value = data.get(entry.name, ...)

@@ -1,7 +1,7 @@
-"""The overviews of the sessions of a log, kept in a small file: only what is new is read of each.
+"""The overviews of the sessions of a log, kept in a small file, so that only new events are read.
 
-The file may be lost, damaged, or written by another process at any time: an overview is gone on
-with only where the log's events follow it in their chain. It holds no text of a conversation.
+The file may be lost, damaged, or written by another process at any time: an overview is continued
+only if the log's events follow it in their chain. It holds no text of a conversation.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from ullage.storage.log import EventLog, Head
 
 VERSION: Final = 1
-"""Of the form of the file; one of another is read as empty."""
+"""Version of the file format; a file of another version is read as empty."""
 
 FOLDER: Final = "sessions"
 
 MOST: Final = 1_000
-"""Sessions that are kept of a log, the newest of them."""
+"""Most sessions of a log that are kept, the newest ones."""
 
 
 class Overviews:
-    """The overviews of one log; `folder` is the user's cache, None to keep nothing.
+    """The overviews of one log; `folder` is the user's cache, or None to keep nothing.
 
-    Call `save` when those that are wanted were read. Of a log in memory nothing is kept.
+    Call `save` after reading the overviews. Nothing is kept for a log in memory.
     """
 
     def __init__(self, log: EventLog, folder: Path | None) -> None:
@@ -45,17 +45,17 @@ class Overviews:
         self._changed = False
 
     def read(self, head: Head) -> Overview:
-        """Return the overview of a session as it stands now.
+        """Return the current overview of a session.
 
-        Raises StoreError where what is new, or all of it, cannot be read. Damage to what was read
-        before is not found: `verify` reads all.
+        Raises StoreError if the new events, or all of them, cannot be read. Damage to events that
+        were read before is not found: `verify` reads all.
         """
         kept = self._find_kept(head)
         if kept is not None and kept.seq == head.seq:
             return kept
         found = None
         if kept is not None:
-            with suppress(StoreError):  # purged, rewritten or damaged: all of it is read anew
+            with suppress(StoreError):  # purged, rewritten or damaged: read it all anew
                 found = self._take_on(kept, head)
         found = self._take_on(Overview(), head) if found is None else found
         self._kept[head.session] = found.to_dict()
@@ -63,7 +63,7 @@ class Overviews:
         return found
 
     def save(self, heads: Sequence[Head]) -> None:
-        """Write what was read; `heads` are all sessions of the log, the oldest first."""
+        """Write the overviews; `heads` are all sessions of the log, the oldest first."""
         if not self._changed:
             return
         names = [head.session for head in heads][-MOST:]
@@ -72,7 +72,7 @@ class Overviews:
         self._changed = False
 
     def _find_kept(self, head: Head) -> Overview | None:
-        """Return what was kept of a session, None where it cannot be gone on with."""
+        """Return the kept overview of a session, or None if it cannot be continued."""
         with suppress(KeyError, TypeError, ValueError, AttributeError):  # damaged: as if not there
             kept = Overview.from_dict(self._kept[head.session])
             is_same = kept.seq < head.seq or (kept.seq, kept.id) == (head.seq, head.id)

@@ -1,6 +1,7 @@
-"""Erases the text of sessions for good: their events, what is searched, what files held.
+"""Erases the text of sessions for good: events, search index, kept file contents.
 
-A session keeps its name, the times and types of its events, and what it cost. It knows no command.
+A session keeps its name, the times and types of its events, and its cost. The module does not know
+commands.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Purge:
-    """What became of sessions that were to be purged.
+    """The result of a purge.
 
-    `sessions` lost their text, subagents' included; `busy` are those that somebody writes, with
-    what was said of it. `files` is how many contents of files were forgotten. `linked` are sessions
-    that were forked from these or go on from them: they hold some of the text. `left` says what may
-    still hold it on disk, "" for nothing.
+    `sessions` lost their text, including those of subagents; `busy` are those with another writer,
+    with the message about it. `files` is the number of file contents that were deleted. `linked`
+    are sessions that were forked from these or continue them: they hold some of the text. `left`
+    names files that may still hold it on disk, "" for no files.
     """
 
     sessions: tuple[str, ...] = ()
@@ -46,8 +47,8 @@ def purge_sessions(
 ) -> Purge:
     """Erase the text of sessions, and of their subagents' sessions, for good.
 
-    What is left of each is a whole chain of empty events. Sessions that were forked from them or
-    go on from them are named, not touched. Raises UnknownSession for a name that is none.
+    A whole chain of empty events remains of each. Sessions that were forked from them or continue
+    them are named, not changed. Raises UnknownSession for an unknown name.
     """
     waiting, purged, busy, names = list(sessions), list[str](), list[tuple[str, str]](), set[str]()
     blobs = Blobs(find_folder(log.url))
@@ -78,7 +79,7 @@ def purge_sessions(
 def list_old_sessions(log: EventLog, before: float) -> list[str]:
     """Return the sessions whose last event is older than `before` (Unix seconds), oldest first.
 
-    Those that were purged are left out, and those without an event.
+    Purged sessions and those without an event are left out.
     """
     return [head.session for head in log.sessions() if _is_old(log, head, before)]
 
@@ -88,13 +89,13 @@ def _is_old(log: EventLog, head: Head, before: float) -> bool:
         return False
     try:
         last = log.read(head.session, after=head.seq - 1)
-    except StoreError:  # damaged: all that is there tells how old it is
+    except StoreError:  # damaged: the remaining events tell its age
         last = [event for _, event in log.read_stamped(head.session)]
     return not is_purged(last) and max(event.ts for event in last) < before
 
 
 def _erase(log: EventLog, session: str, now: Callable[[], float]) -> list[Event]:
-    """Erase one session as its writer; return what was there. Raises BusyWriter."""
+    """Erase one session as its writer; return its events. Raises BusyWriter."""
     lease = log.acquire(session, Owner.here("ullage purge"), now())
     try:
         events = [event for _, event in log.read_stamped(session)]
@@ -106,7 +107,7 @@ def _erase(log: EventLog, session: str, now: Callable[[], float]) -> list[Event]
 
 
 def read_data(event: Event) -> dict[str, Any]:
-    """Return the data of an event, none of a damaged one."""
+    """Return the data of an event, empty for a damaged one."""
     try:
         return dict(event.data)
     except StoreError:
@@ -114,13 +115,13 @@ def read_data(event: Event) -> dict[str, Any]:
 
 
 def _list_children(log: EventLog, events: Sequence[Event]) -> list[str]:
-    """Return the sessions of subagents that a session began, and that are there."""
+    """Return the existing sessions of subagents that a session began."""
     named = {read_data(e).get("child") for e in events if e.type == "subagent_event"}
     return [head.session for head in log.sessions() if head.session in named] if named else []
 
 
 def _goes_on_from(events: Sequence[Event], purged: Sequence[str]) -> bool:
-    """Tell whether a session shares the text of one that was purged."""
+    """Tell whether a session shares the text of a purged one."""
     forked = (read_data(e).get("parent") for e in events if e.type == "session_fork")
     continued = find_parents(event for event in events if read_data(event))
     return any(parent in purged for parent in (*forked, *continued)) or any(
@@ -129,7 +130,7 @@ def _goes_on_from(events: Sequence[Event], purged: Sequence[str]) -> bool:
 
 
 def list_contents(events: Sequence[Event], blobs: Blobs) -> Iterator[str]:
-    """Yield the names of what files held, by the records of a session."""
+    """Yield the names of the file contents that a session recorded."""
     for event in events:
         data = read_data(event)
         if event.type == "snapshot_taken":

@@ -1,7 +1,7 @@
-"""Takes sessions out of a log by rules of age, tenant and size: names, events, leases, index.
+"""Removes sessions from a log by rules of age, tenant and size: names, events, leases, index.
 
-What belongs together goes together: a session with those of its subagents and with those that it
-went on in. It knows no command and no clock.
+Related sessions are removed together: a session with those of its subagents and those that continue
+it. The module does not know commands or the clock.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ullage.storage.log import EventLog
 
 BEGINNING: Final = 2
-"""Events that say whom a session belongs to and what it goes on from."""
+"""Events that tell the owner of a session and what it continues."""
 
 DAY_S: Final = 24 * 3600.0
 
@@ -37,9 +37,10 @@ NO_RULES: Final[Mapping[str, float]] = MappingProxyType({})
 class RetentionRules:
     """How long sessions are kept, in days since their last event, and how much of them, in bytes.
 
-    None keeps for ever, and as much as there is. `tenant_days` takes the place of `days` for the
-    tenants that it names; infinity keeps theirs for ever. Beyond `most_bytes` the oldest go until
-    the rest fits. Raises ConfigurationError for what cannot be, and without any rule.
+    Without a rule (None) they are kept for ever, and without a limit. `tenant_days` replaces `days`
+    for the tenants that it names; infinity keeps theirs for ever. Beyond `most_bytes` the oldest
+    are removed until the rest fits. Raises ConfigurationError for invalid values, and without any
+    rule.
     """
 
     days: float | None = None
@@ -47,7 +48,7 @@ class RetentionRules:
     most_bytes: int | None = None
 
     def __reduce__(self) -> tuple[type[RetentionRules], tuple[Any, ...]]:
-        """Pickle the days of tenants as a plain table: a view of one cannot be."""
+        """Pickle the days of tenants as a plain dict, since a read-only view cannot be pickled."""
         return type(self), (self.days, dict(self.tenant_days), self.most_bytes)
 
     def __post_init__(self) -> None:
@@ -63,16 +64,16 @@ class RetentionRules:
             raise ConfigurationError("give a limit: days, days for a tenant, or bytes")
 
     def find_days(self, tenant: str | None) -> float | None:
-        """Return the days that hold for a tenant, None for ever."""
+        """Return the days for a tenant, or None for ever."""
         return self.days if tenant is None else self.tenant_days.get(tenant, self.days)
 
 
 @dataclass(frozen=True, slots=True)
 class SessionFamily:
-    """Sessions that go together, the oldest first: subagents, and what each went on in.
+    """Sessions that are removed together, the oldest first: with subagents and continuations.
 
     `last` is the time of their last event, `size` their bytes (0 without a rule of size), `tenant`
-    the name in the creation of the first. `why` says by which rule they go.
+    the name in the creation of the first one. `why` names the rule that removes them.
     """
 
     members: tuple[str, ...]
@@ -84,10 +85,10 @@ class SessionFamily:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What became of sessions that were to go.
+    """The result of a removal.
 
-    `busy` are those that somebody writes, or wrote since they were chosen, with what was said of
-    it. `events` is how many the sessions held, `files` how many contents of files went.
+    `busy` are sessions with another writer, or written since they were chosen, with the message
+    about it. `events` is how many the sessions held, `files` how many file contents were deleted.
     """
 
     sessions: tuple[str, ...] = ()
@@ -97,9 +98,9 @@ class Removal:
 
 
 def plan_retention(log: EventLog, rules: RetentionRules, now: float) -> list[SessionFamily]:
-    """Return the families of sessions that go by these rules at `now`, the oldest first.
+    """Return the families of sessions that these rules remove at `now`, the oldest first.
 
-    Raises ConfigurationError for a log whose sessions cannot be taken out.
+    Raises ConfigurationError for a log that cannot remove sessions.
     """
     sized = rules.most_bytes is not None
     families = _list_families(log, _require(log).survey(sized=sized))
@@ -125,10 +126,10 @@ def apply_retention(
     batch: int = BATCH,
     told: Callable[[str], object] = lambda _: None,
 ) -> Removal:
-    """Take these families out, those that somebody writes left out; `told` gets each name.
+    """Remove these families, except those with another writer; `told` gets each name.
 
-    A transaction takes out `batch` events at most. Whatever ends this in between, each session is
-    whole or gone, the newest of a family first; said again it goes on.
+    A transaction removes at most `batch` events. If the process ends in between, each session is
+    whole or gone, the newest of a family first; another call continues.
     """
     gone, busy, names = list[SessionExtent](), list[tuple[str, str]](), set[str]()
     blobs, extents = Blobs(find_folder(log.url)), _survey_by_name(log)
@@ -154,7 +155,7 @@ def apply_retention(
 
 
 def _drop_partitions(log: EventLog, families: Sequence[SessionFamily]) -> list[str]:
-    """Have what can go at once go at once; what files held in it goes by its own age."""
+    """Drop whole partitions if possible; the file contents of their sessions expire by age."""
     if not isinstance(log, DropsSessions):
         return []
     return log.drop({name: family.last for family in families for name in family.members})
@@ -163,7 +164,7 @@ def _drop_partitions(log: EventLog, families: Sequence[SessionFamily]) -> list[s
 def _leave_out(
     families: Sequence[SessionFamily], dropped: Sequence[str]
 ) -> Iterator[SessionFamily]:
-    """Yield families without the members that are gone, those that are gone whole left out."""
+    """Yield families without the removed members, skipping those that are gone entirely."""
     gone = set(dropped)
     for family in families:
         left = tuple(name for name in family.members if name not in gone)
@@ -185,7 +186,7 @@ def _survey_by_name(log: EventLog) -> dict[str, SessionExtent]:
 
 
 def _choose_by_age(family: SessionFamily, rules: RetentionRules, now: float) -> str:
-    """Return why a family goes, "" where it stays."""
+    """Return why a family is removed, or "" if it stays."""
     days = rules.find_days(family.tenant)
     if days is None or now - family.last < days * DAY_S:
         return ""
@@ -194,7 +195,7 @@ def _choose_by_age(family: SessionFamily, rules: RetentionRules, now: float) -> 
 
 
 def _list_families(log: EventLog, extents: Sequence[SessionExtent]) -> list[SessionFamily]:
-    """Return all families, those without an event for longest first."""
+    """Return all families, the longest inactive first."""
     first = {extent.session: extent.session for extent in extents}
     order = {extent.session: number for number, extent in enumerate(extents)}
     tenants: dict[str, str] = {}
@@ -221,17 +222,17 @@ def _list_families(log: EventLog, extents: Sequence[SessionExtent]) -> list[Sess
 
 
 def _read_beginning(log: EventLog, session: str) -> list[Event]:
-    """Return the first events of a session; of a damaged one what is there."""
+    """Return the first events of a session; for a damaged one, those that can be read."""
     try:
         return log.read(session, upto=BEGINNING)
-    except UnknownSession:  # somebody took it out meanwhile
+    except UnknownSession:  # another process removed it meanwhile
         return []
     except StoreError:
         return [event for _, event in log.read_stamped(session)][:BEGINNING]
 
 
 def _find_elders(events: Iterable[Event]) -> Iterator[str]:
-    """Yield the sessions that one belongs to: whose subagent it is, what it goes on from."""
+    """Yield the sessions that this one belongs to: its parent, and those that it continues."""
     for event in events:
         if event.type == "session_created" and isinstance(read_data(event).get("parent"), str):
             yield read_data(event)["parent"]
@@ -259,9 +260,9 @@ def _remove_family(
     batch: int,
     blobs: Blobs,
 ) -> set[str]:
-    """Take a family out as the writer of all its sessions; return what files held in them.
+    """Remove a family as the writer of all its sessions; return the names of file contents.
 
-    Raises BusyWriter, with nothing taken out, where another writes or wrote meanwhile.
+    Raises BusyWriter, with nothing removed, if another process writes or wrote meanwhile.
     """
     held: dict[str, int] = {}
     names = set[str]()
@@ -283,19 +284,19 @@ def _remove_family(
 
 
 def _demand_unchanged(log: EventLog, family: SessionFamily) -> None:
-    """Raise BusyWriter where something was recorded since the family was chosen."""
+    """Raise BusyWriter if a session was written since the family was chosen."""
     for session in family.members:
         seq = log.head(session).seq
         try:
             last = log.read(session, after=seq - 1) if seq else []
-        except StoreError:  # a damaged one goes like any other
+        except StoreError:  # a damaged one is removed like any other
             continue
         if any(event.ts > family.last for event in last):
             raise BusyWriter(f"session {session} was written since it was chosen: it stays")
 
 
 def _list_files(log: EventLog, session: str, blobs: Blobs) -> set[str]:
-    """Return the names of what files held, by the records of a session, read in pieces."""
+    """Return the names of the file contents that a session recorded, read in pieces."""
     try:
         return {name for piece in read_pieces(log, session) for name in list_contents(piece, blobs)}
     except StoreError:
@@ -303,5 +304,5 @@ def _list_files(log: EventLog, session: str, blobs: Blobs) -> set[str]:
 
 
 def _list_used(log: EventLog, blobs: Blobs) -> set[str]:
-    """Return the names of what files held in the sessions that are left."""
+    """Return the names of the file contents of the remaining sessions."""
     return {name for head in log.sessions() for name in _list_files(log, head.session, blobs)}

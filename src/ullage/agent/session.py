@@ -1,6 +1,7 @@
 """A session: one conversation in a log, its state, and the right to write to it.
 
-What is recorded is stamped and on disk before anybody hears of it. It knows no model and no tool.
+Events are stamped and on disk before any listener gets them. The module does not know models or
+tools.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ log = logging.getLogger("ullage.agent")
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """Something that is shown while it happens, and not recorded.
+    """An event that is only shown while it happens, and not recorded.
 
     `type` is text_delta, reasoning_delta, status, plan or context_pressure; `data` has string keys.
     """
@@ -60,7 +61,7 @@ class Live:
 
 
 GRACE_S: Final = 10.0
-"""Seconds that a cancelled turn waits for the log to say whether something was written."""
+"""Seconds that a cancelled turn waits for the log to confirm a write."""
 
 SPOKEN: Final = frozenset(
     {"user_message", "assistant_message", "reasoning", "tool_call", "tool_result", "branch_summary"}
@@ -68,7 +69,7 @@ SPOKEN: Final = frozenset(
 """Types of events that are part of messages."""
 
 BESIDE: Final = "undo"
-"""The folder of what files held."""
+"""The folder of kept file contents."""
 
 Result = TypeVar("Result")
 
@@ -76,7 +77,7 @@ Told = Event | Live
 Hear = Callable[[Told], object]
 
 Step = Callable[["AsyncEventLog"], Coroutine[Any, Any, Result]]
-"""Work of a session on its log: the same for callers that block and callers that await."""
+"""Work of a session on its log: the same for blocking and for awaiting callers."""
 
 
 class Session(Unpicklable):
@@ -87,9 +88,10 @@ class Session(Unpicklable):
         with Session.create(ullage.open_log("sqlite:work.db")) as session:
             agent.run(session, "What is in the cellar?")
 
-    `name` names it in the log. Writing takes the lease when it is first needed; another writer
-    then gets BusyWriter. `hear` is called with each event after it is on disk, and with live ones.
-    `grants` are what a person allowed without further questions, as long as this object lives.
+    `name` is its name in the log. The first write takes the lease; another writer then gets
+    BusyWriter. Listeners added with `hear` get each event after it is on disk, and live ones.
+    `grants` are the rights that a person gave without further questions, as long as this object
+    lives.
     """
 
     instead = (
@@ -98,20 +100,20 @@ class Session(Unpicklable):
     )
 
     def __init__(self, log: EventLog, name: str, *, now: Callable[[], float] = time.time) -> None:
-        check_log(log).head(name)  # raises for a session that is not there
+        check_log(log).head(name)  # raises for a missing session
         self.log = log
         self.name = name
         self.redactor = Redactor()
         self.busy = False
         self.grants: list[Grant] = []
-        self.onward: Session | None = None  # the one that this goes on in, where it is open
+        self.onward: Session | None = None  # the open continuation
         self.now = now
         self._fold = Fold()
         self._head = 0
         self._unfolded: deque[tuple[Event, bool]] = deque()
         self._unheard: deque[Told] = deque()
         self._writing, self._folding = threading.Lock(), threading.Lock()
-        self._awaiting: int | None = None  # the thread whose event loop is amid a step
+        self._awaiting: int | None = None  # thread whose event loop runs a step
         self._lease: Lease | None = None
         self._let_go = False
         self._claim: WriterClaim | None = None
@@ -129,9 +131,9 @@ class Session(Unpicklable):
         tenant: str | None = None,
         now: Callable[[], float] = time.time,
     ) -> Self:
-        """Begin a session, named by chance where no name is given; StoreError where it is taken.
+        """Begin a session, with a random name by default; raises StoreError if the name is taken.
 
-        `tenant` names whose it is: retention has rules by it.
+        `tenant` names its owner, for the rules of retention.
         """
         chosen = uuid.uuid4().hex[:12] if name is None else name
         log.create(chosen, now())
@@ -152,13 +154,13 @@ class Session(Unpicklable):
 
     @property
     def fold(self) -> Fold:
-        """The state by the log as it stands now; what is new is folded in."""
+        """The current state of the log; new events are folded in."""
         self._block(self._read_on)
         return self.known
 
     @property
     def known(self) -> Fold:
-        """The state by what was read and written here; the log is not asked."""
+        """The state from the events read and written here, without asking the log."""
         with self._folding:
             if self._unfolded:
                 found = [self._unfolded.popleft() for _ in range(len(self._unfolded))]
@@ -167,7 +169,7 @@ class Session(Unpicklable):
         return self._fold
 
     def refresh(self) -> None:
-        """Read what the log has beyond what is known here."""
+        """Read the events that the log has gained."""
         self._block(self._read_on)
 
     def events(self, after: int = 0, upto: int | None = None) -> list[Event]:
@@ -176,7 +178,7 @@ class Session(Unpicklable):
 
     @property
     def blobs(self) -> Blobs:
-        """What files held before tools changed them; kept beside the log."""
+        """The file contents from before tools changed them, kept next to the log."""
         if self._blobs is None:
             self._blobs = Blobs(find_folder(self.log.url))
             self._blobs.purge()
@@ -185,21 +187,21 @@ class Session(Unpicklable):
     def undo_files(
         self, turn: int | None = None, *, force: bool = False, dry_run: bool = False
     ) -> Undone | None:
-        """Bring back the files that a turn changed, the last one by default; see `agent.files`.
+        """Restore the files that a turn changed, the last one by default; see `agent.files`.
 
-        Said again it goes one turn further back. Files that a person changed since are left, and
-        told, unless `force` is given. Returns None where no turn changed a file.
+        Another call goes one turn further back. Files that a person changed since are left and
+        reported, unless `force` is given. Returns None if no turn changed a file.
         """
         from ullage.agent.files import undo_files
 
         return undo_files(self, turn, force=force, dry_run=dry_run)
 
     def pin(self, seq: int, *, pinned: bool = True) -> None:
-        """Have no compaction touch the message that event `seq` is part of, or any may again.
+        """Protect the message of event `seq` from compactions, or stop protecting it.
 
-        Raises ConfigurationError for an event that is part of no message that a model is sent (what
-        was said in a turn that failed is not sent), and BusyWriter while another writes to the
-        session. What is said twice is recorded once.
+        Raises ConfigurationError for an event without a message for the model (the text of a failed
+        turn is not sent), and BusyWriter while another process writes to the session. A repeated
+        call records nothing.
         """
         self.refresh()
         if seq in self.known.pins if pinned else seq not in self.known.pins:
@@ -220,19 +222,19 @@ class Session(Unpicklable):
     # --- writing --------------------------------------------------------------------------------
 
     def acquire(self, *, take_over: bool = False) -> Lease:
-        """Become the writer; raises BusyWriter while another is. A second time does nothing.
+        """Become the writer; raises BusyWriter while there is another. A second call does nothing.
 
-        With `take_over` the other is not waited for: what it writes from then on is refused, and
-        its turn ends.
+        With `take_over`, the other writer loses the session at once: its further writes are
+        refused, and its turn ends.
         """
         lease = self._block(partial(self._take_lease, take_over=take_over))
         self._tell_news()
         return lease
 
     def renew(self) -> Lease:
-        """Become the writer before a turn; what was lost since the last one is asked for anew.
+        """Become the writer before a turn; a lost lease is requested anew.
 
-        Between turns nobody gives signs of life, so that another may have written meanwhile.
+        Between turns there are no heartbeats, so another process may have written meanwhile.
         """
         lease = self._block(self._renew)
         self._tell_news()
@@ -241,72 +243,72 @@ class Session(Unpicklable):
     def record(self, drafts: Sequence[Draft]) -> list[Event]:
         """Append events in one piece, take them into the fold, then publish them.
 
-        Raises Fenced where another became the writer: nothing was written then.
+        Raises Fenced if another process became the writer: then nothing was written.
         """
         events = self._block(partial(self._append, drafts))
         self._tell_news()
         return events
 
     def heartbeat(self) -> None:
-        """Give a sign of life; raises Fenced where another became the writer."""
+        """Send a heartbeat; raises Fenced if another process became the writer."""
         self._block(self._beat)
         self._tell_news()
 
     def let_go(self) -> None:
-        """Write nothing more: a turn that is cancelled from here on stays open in the log.
+        """Stop writing: a turn that is cancelled from here on stays open in the log.
 
-        Another writer goes on with it once this one is closed. What is written raises Fenced.
+        Another writer continues it after this session is closed. Further writes raise Fenced.
         """
         self._let_go = True
 
     def close(self) -> None:
-        """Give the right to write back; the log stays open."""
+        """Give the lease back; the log stays open."""
         run_at_once(self._release(make_immediate(self.log)))
 
     async def aacquire(self) -> Lease:
-        """Do as `acquire`, without blocking the event loop; what is new is folded in."""
+        """Do the same as `acquire` without blocking the event loop; new events are folded in."""
         return await self._beside(self._acquire)
 
     async def arenew(self) -> Lease:
-        """Do as `renew`, without blocking the event loop; what is new is folded in."""
+        """Do the same as `renew` without blocking the event loop; new events are folded in."""
         return await self._beside(self._renew)
 
     async def arecord(self, drafts: Sequence[Draft]) -> list[Event]:
-        """Do as `record`, without blocking the event loop.
+        """Do the same as `record` without blocking the event loop.
 
-        Who cancels it waits until it is known whether the events were written, or `GRACE_S`.
+        A cancellation waits until the outcome of the write is known, or `GRACE_S`.
         """
         return await self._beside(partial(self._append, drafts))
 
     async def aheartbeat(self) -> None:
-        """Do as `heartbeat`, without blocking the event loop."""
+        """Do the same as `heartbeat` without blocking the event loop."""
         await self._beside(self._beat)
 
     async def aclose(self) -> None:
-        """Do as `close`, without blocking the event loop."""
+        """Do the same as `close` without blocking the event loop."""
         if is_awaited(self.log):
             await self._beside(self._release)
         else:
             await self._settle(desk_of(self.log).writes.run(self.close))
 
     async def afold(self) -> Fold:
-        """Return the state by the log as it stands now, without blocking the event loop."""
+        """Return the current state of the log without blocking the event loop."""
         await self._beside(self._read_on)
         return self.known
 
     async def _beside(self, step: Step[Result]) -> Result:
-        """Take a step without blocking the event loop, and tell here what came of it."""
+        """Take a step without blocking the event loop, and publish its result here."""
         return await self._settle(self._take_step(step))
 
     async def _settle(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Wait for work, after a cancellation for `GRACE_S` longer, and tell what came of it."""
+        """Wait for work, up to `GRACE_S` longer after a cancellation, and publish its result."""
         running = asyncio.ensure_future(work)
         try:
             return await finish(running, GRACE_S)
         except asyncio.CancelledError:
             if not running.done() or running.cancelled():
                 raise
-            result = running.result()  # its error goes on in the place of the cancellation
+            result = running.result()  # its error replaces the cancellation
             _cancel_later()
             return result
         finally:
@@ -323,9 +325,9 @@ class Session(Unpicklable):
             return run_at_once(step(make_immediate(self.log)))
 
     async def _take_step(self, step: Step[Result]) -> Result:
-        """Await a log that can be awaited; drive any other in one of its threads.
+        """Await a log that can be awaited; run the step on any other in one of its threads.
 
-        There the whole step takes one thread, so that a caller who blocks the loop meanwhile, as
+        The whole step takes one thread there, so that a caller who blocks the loop meanwhile, as
         `fold` does, gets its turn.
         """
         if not is_awaited(self.log):
@@ -342,7 +344,7 @@ class Session(Unpicklable):
 
     async def _renew(self, log: AsyncEventLog) -> Lease:
         if self._lease is not None:
-            with suppress(Fenced):  # it is let go of then
+            with suppress(Fenced):  # it is released then
                 await self._beat(log)
         return await self._acquire(log)
 
@@ -367,7 +369,7 @@ class Session(Unpicklable):
         """Raise StoreError for a session whose text was erased."""
         head = await log.ahead(self.name)
         last: Sequence[Event] = ()
-        with suppress(CorruptLog):  # whoever reads it all says where it begins
+        with suppress(CorruptLog):  # a full read finds the damage
             last = await log.aread(self.name, max(head.seq - 1, 0))
         if is_purged(last):
             raise StoreError(
@@ -376,7 +378,7 @@ class Session(Unpicklable):
             )
 
     async def _hold_lease(self, log: AsyncEventLog) -> Lease:
-        """Return the lease; within a turn one that was lost is not taken anew."""
+        """Return the lease; a lease lost within a turn is not taken again."""
         if self._let_go:
             raise Fenced(f"session {self.name} was released here; nothing was written")
         if self._lease is None and self.busy:
@@ -408,14 +410,14 @@ class Session(Unpicklable):
         return events
 
     async def _pause(self, seconds: float) -> None:
-        """Wait: on the event loop where a step is taken on one, else in this thread."""
+        """Wait on the event loop if a step runs on one, else in this thread."""
         if self._awaiting == threading.get_ident():
             await asyncio.sleep(seconds)
         else:
             time.sleep(seconds)  # noqa: ASYNC251 - no loop runs in this thread
 
     async def _read_on(self, log: AsyncEventLog) -> None:
-        """Read what the log has beyond what is known here, in pieces: no text is held twice."""
+        """Read new events of the log, in pieces, so that no text is held twice."""
         pieces = Pieces(self._head, (await log.ahead(self.name)).seq)
         while pieces.end != self._head:
             upto = None if pieces.is_last else pieces.upto
@@ -434,13 +436,13 @@ class Session(Unpicklable):
             await log.arelease(self.name, lease.epoch, self.now())
 
     def _tell_news(self) -> None:
-        """Fold what was read and written, and publish what was written."""
+        """Fold the events that were read and written, and publish the written ones."""
         _ = self.known
         while self._unheard:
             self.publish(self._unheard.popleft())
 
     def fork(self, at: int | None = None, name: str | None = None) -> Session:
-        """Begin a session that shares the events up to `at`, all by default; it is told so.
+        """Begin a session that shares the events up to `at`, all by default; it records the fork.
 
         Raises ConfigurationError for an `at` that is no event of this session.
         """
@@ -451,7 +453,7 @@ class Session(Unpicklable):
                 f"session {self.name} has events 1 to {head}, so it cannot be forked at {upto}"
             )
         chosen = uuid.uuid4().hex[:12] if name is None else name
-        events = self.events(upto=upto)  # what comes later is not read: it may be damaged
+        events = self.events(upto=upto)  # later events are not read: they may be damaged
         shared = [Draft(e.type, e.data, e.v) for e in events]
         root = find_root(fold(events), self.name)
         shared.append(Draft("session_fork", {"parent": self.name, "seq": upto, "root": root}))
@@ -464,17 +466,17 @@ class Session(Unpicklable):
     # --- listening ------------------------------------------------------------------------------
 
     def hear(self, listener: Hear) -> Callable[[], None]:
-        """Have events told to `listener`; return what ends that."""
+        """Call `listener` with each event; return a function that stops that."""
         self._heard.append(listener)
         return lambda: self._heard.remove(listener)
 
     def hand_on(self, other: Session) -> None:
-        """Have those who listen here told of another session too; what was allowed holds there."""
+        """Give the listeners and grants of this session to another one."""
         other._heard = list(self._heard)
         other.grants = self.grants
 
     def publish(self, event: Told) -> None:
-        """Tell all who listen; what a listener raises is logged, and ends nothing."""
+        """Call all listeners; an error of a listener is logged, and ends nothing."""
         if isinstance(event, Live):
             event = replace(event, data=self.redactor.data(event.data))
         for listener in tuple(self._heard):
@@ -487,7 +489,7 @@ class Session(Unpicklable):
 
 
 def _cancel_later() -> None:
-    """Have the current task cancelled at its next wait, since this one came to its end."""
+    """Cancel the current task at its next wait, since this one has ended."""
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - this is called by a coroutine, and some task runs it
     task.uncancel()
@@ -495,9 +497,9 @@ def _cancel_later() -> None:
 
 
 def find_folder(url: str) -> Path | None:
-    """Return the folder of what files held: beside a log in a file, else in the user's own.
+    """Return the folder of file contents: next to a log in a file, else in the user's own.
 
-    None for a log in memory, which ends with the process.
+    Returns None for a log in memory, which ends with the process.
     """
     scheme, _, path = url.partition(":")
     if scheme == "memory":
@@ -510,9 +512,9 @@ def find_folder(url: str) -> Path | None:
 
 
 def find_state_folder(url: str, workspace: Path) -> Path | None:
-    """Return the folder that a log's file is in: no tool may reach it.
+    """Return the folder of a log's file, which no tool may reach.
 
-    Raises ConfigurationError where that is the workspace, or a folder above it.
+    Raises ConfigurationError if that is the workspace, or a folder above it.
     """
     scheme, _, path = url.partition("://")
     if scheme != "sqlite":

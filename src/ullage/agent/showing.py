@@ -1,6 +1,6 @@
-"""What a guard tells, shown to whoever listens to the session.
+"""Shows the events of a guard to the listeners of the session.
 
-It records nothing: what lasts is in the log by then.
+It records nothing: lasting events are in the log by then.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def show_event(session: Session, event: Event) -> None:
-    """Show what a guard tells; what lasts is recorded by then."""
+    """Show an event of a guard; lasting ones are recorded by then."""
     if isinstance(event, ContextPressure):
         found = event.assessment
         tier = event.tier if found.available else found.tier

@@ -1,7 +1,7 @@
 """Subagents: a tool that gives a task to a session of its own, and returns its last answer.
 
-The child's name follows from the call, so that a call that runs again after a crash finds the
-child that it began. It decides nothing in a turn; both sessions are ordinary ones.
+The child's name follows from the call, so a call that runs again after a crash finds the same
+child. The module decides nothing in a turn; both sessions are ordinary ones.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Result = TypeVar("Result")
 NAME: Final = "subagent"
 
 SHOWN: Final = 200
-"""Characters of a task, or of a call's arguments, in what is told of a subagent."""
+"""Characters of a task, or of a call's arguments, in a message about a subagent."""
 
 ENDS: Final[Mapping[str, str]] = {
     "turn_completed": "completed",
@@ -65,14 +65,13 @@ _MODE: Final[Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Subagents:
-    """Which subagents a model may begin, and with what.
+    """The limits and equipment of the subagents that a model may begin.
 
-    `depth` is how deep they may begin others: 1 is none. `most` bounds them in a turn,
-    `max_iterations` the calls of the model of each, `budget` what each may use; what the turn's own
-    budget has left is kept to as well. `provider` and `window` take the place of the parent's,
-    `executor` makes other tools for them. `hear` is told their events, as `Session.hear` is. What
-    they may do is never more than what the turn may that begins them. Raises ConfigurationError
-    for numbers below 1.
+    `depth` is the number of levels: with 1, subagents begin no others. `most` limits them in a
+    turn, `max_iterations` the model calls of each, `budget` the use of each; the rest of the turn's
+    own budget applies as well. `provider` and `window` replace the parent's, `executor` makes other
+    tools for them. `hear` gets their events, as in `Session.hear`. Their rights never exceed those
+    of the turn that begins them. Raises ConfigurationError for numbers below 1.
     """
 
     depth: int = 1
@@ -98,7 +97,7 @@ class Subagents:
 
     @classmethod
     def read(cls, given: object) -> Subagents | None:
-        """Return what an agent was given: True is the default, a number is the depth."""
+        """Return the settings that an agent was given: True for the default, or the depth."""
         if given is None or given is False:
             return None
         if given is True:
@@ -115,20 +114,20 @@ class Subagents:
 def make_tool(
     agent: Agent, settings: Subagents | None, session: Session, posture: Posture
 ) -> SubagentTool | None:
-    """Return the tool of a session, None where it may begin no subagent."""
+    """Return the tool of a session, or None if it may begin no subagent."""
     if settings is None or _find_depth(session) >= settings.depth:
         return None
     return SubagentTool(agent, settings, posture)
 
 
 def _find_depth(session: Session) -> int:
-    """Return how many sessions stand above a session, by its own log."""
+    """Return the number of sessions above a session, from its own log."""
     depth = session.known.created.get("depth", 0)
     return depth if type(depth) is int else 0
 
 
 class SubagentTool:
-    """The tool `subagent`, for one turn; `kit` is what that is run with."""
+    """The tool `subagent`, for one turn; `kit` is the equipment of that turn."""
 
     def __init__(self, agent: Agent, settings: Subagents, posture: Posture) -> None:
         self._agent, self._settings, self._posture = agent, settings, posture
@@ -151,15 +150,15 @@ class SubagentTool:
         )
 
     def access(self, arguments: Arguments) -> Access:
-        """Return that a call changes nothing by itself: each call of the subagent is decided on."""
+        """Return that a call changes nothing by itself: each call of the subagent is checked."""
         return Access(safe=self._mode(arguments) == "plan")
 
     def intent(self, arguments: Arguments) -> Intent:
-        """Return that one that only reads may run beside others, and any again after a crash."""
+        """Return that reading subagents may run in parallel, and that all may run again."""
         return Intent(self.access(arguments).safe, idempotent=True)
 
     async def run(self, arguments: Arguments, *, key: str, dry_run: bool) -> ToolOutcome:
-        """Have a subagent do the task, or go on with it after a crash."""
+        """Run a subagent on the task, or continue it after a crash."""
         task, mode = str(arguments["task"]), self._mode(arguments)
         if dry_run:
             return ToolOutcome(f"a subagent would begin in {mode} mode: {task}")
@@ -185,7 +184,7 @@ class SubagentTool:
         return "plan" if self._posture.mode == "plan" or self._posture.reads_only else asked
 
     def _check_most(self, name: str, key: str) -> None:
-        """Refuse one subagent too many; one that goes on is none."""
+        """Refuse a subagent beyond the limit; a continued one does not count."""
         turn = f"{key.rsplit('-', 2)[0]}-"
         known = self._kit.session.known.links
         begun = {link["child"] for link in known if str(link.get("key")).startswith(turn)}
@@ -200,7 +199,7 @@ class SubagentTool:
     # --- the child ------------------------------------------------------------------------------
 
     async def _work(self, child: Session, task: str, mode: Mode) -> Ended:
-        """Return how the child's turn ended: begun, gone on with, or over before a crash."""
+        """Return the end of the child's turn, which is new, continued, or over before a crash."""
         kit, settings = self._kit, self._settings
         fold = await child.afold()
         if fold.turns and fold.turn is None:
@@ -227,7 +226,7 @@ class SubagentTool:
                 end()
 
     def _make_agent(self) -> Agent:
-        """Return the agent of the child: the parent's, but for what the settings say."""
+        """Return the agent of the child: the parent's, with the changes of the settings."""
         kit, settings = self._kit, self._settings
         changes: Equipment = {"policy": replace(self._agent.policy, new_session=False)}
         if settings.provider is not None or settings.window is not None:
@@ -237,7 +236,7 @@ class SubagentTool:
         return self._agent.derive(settings.provider or kit.provider, changes)
 
     def _tell(self, name: str) -> Callable[[Told], None]:
-        """Return a listener that has the parent's told what a child does."""
+        """Return a listener that reports a child's actions to the parent's listeners."""
 
         def hear(event: Told) -> None:
             text = ""
@@ -258,7 +257,7 @@ class SubagentTool:
     # --- links ----------------------------------------------------------------------------------
 
     async def _link(self, name: str, key: str, task: str) -> None:
-        """Record in the parent's log that the child is there, unless it says so already."""
+        """Record the child in the parent's log, unless it is there already."""
         session = self._kit.session
         if not any(link.get("child") == name for link in session.known.links):
             link = {"child": name, "key": key, "task": task[:SHOWN]}
@@ -266,7 +265,7 @@ class SubagentTool:
         self._publish(f"subagent {name} works on: {' '.join(task[:SHOWN].split())}")
 
     async def _link_end(self, name: str, key: str, ended: Ended) -> None:
-        """Record in the parent's log how the child ended and what it used."""
+        """Record the child's end and its usage in the parent's log."""
         session = self._kit.session
         told = (link for link in session.known.links if "outcome" in link)
         if any(link.get("child") == name for link in told):
@@ -288,7 +287,7 @@ async def _open(parent: Session, name: str, depth: int) -> Session:
     log = parent.log
 
     def open_session() -> Session:
-        with suppress(StoreError):  # it is there already; what else is wrong the next line says
+        with suppress(StoreError):  # it exists already; the next line raises other errors
             log.create(name, time.time())
         return Session(log, name)
 
@@ -302,7 +301,7 @@ async def _open(parent: Session, name: str, depth: int) -> Session:
 
 
 async def run_apart(work: Coroutine[Any, Any, Result]) -> Result:
-    """Return what comes of a child's turn; a cancellation ends that first, and then goes on."""
+    """Return the result of a child's turn; a cancellation first ends it, then continues."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -321,7 +320,7 @@ async def run_apart(work: Coroutine[Any, Any, Result]) -> Result:
 
 
 def _name_asker(name: str, ask: Asking | None) -> Asking | None:
-    """Return what asks a person, telling that a subagent wants it."""
+    """Return a function that asks a person, naming the subagent."""
     if ask is None:
         return None
 
@@ -332,7 +331,7 @@ def _name_asker(name: str, ask: Asking | None) -> Asking | None:
 
 
 def _describe(name: str, ended: Ended) -> ToolOutcome:
-    """Return what the parent's model is shown of an end."""
+    """Return the end in the form for the parent's model."""
     used = ended.usage + ended.delegated
     marks = {"subagent": name}
     if ended.ok:
@@ -343,7 +342,7 @@ def _describe(name: str, ended: Ended) -> ToolOutcome:
 
 
 def read_end(events: list[Event]) -> Ended:
-    """Return how the last turn of a session ended, by its events."""
+    """Return the end of a session's last turn, from its events."""
     usage, rounds, text = Usage(0), 0, ""
     turn = outcome = reason = error = ""
     for event in events:

@@ -1,4 +1,4 @@
-"""What takes turns that are to be run elsewhere, and what a turn is called. It knows no queue."""
+"""The protocol of a queue that runs turns elsewhere, and the names of turns."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ Told_co = TypeVar("Told_co", covariant=True)
 
 
 class TakesTurns(Protocol[Told_co]):
-    """A queue, such as `ullage.JobQueue`: it takes turns in and returns what tells of each."""
+    """A queue, such as `ullage.JobQueue`: it accepts turns and returns a ticket for each."""
 
     store: str
-    """The log that its workers write, as a URL without a password."""
+    """The URL of the log that its workers write, without a password."""
 
     async def asubmit(self, session: str, text: str, **options: Any) -> Told_co:
-        """Have a turn run."""
+        """Queue a turn."""
         ...
 
     def submit(self, session: str, text: str, **options: Any) -> Told_co:
-        """Do as `asubmit`, blocking."""
+        """Do the same as `asubmit`, blocking."""
         ...
 
 
 def name_turn(fold: Fold, options: TurnOptions) -> str:
-    """Return the id of a new turn; raises ConfigurationError for one that the session had."""
+    """Return the id of a new turn; raises ConfigurationError if the session used it before."""
     name = options.get("turn")
     if name is None:
         return uuid.uuid4().hex[:12]
@@ -45,7 +45,7 @@ def name_turn(fold: Fold, options: TurnOptions) -> str:
 
 
 def check_place(queue: TakesTurns[Any], session: Session | str) -> str:
-    """Return the name of a session; raises ConfigurationError where it is in another store."""
+    """Return the name of a session; raises ConfigurationError if it is in another store."""
     if isinstance(session, str):
         return session
     if _cut(session.log.url) != _cut(queue.store):
@@ -57,6 +57,6 @@ def check_place(queue: TakesTurns[Any], session: Session | str) -> str:
 
 
 def _cut(url: str) -> str:
-    """Return a URL as both sides write it: a file's by its path."""
+    """Return a URL in a form that can be compared: a file's by its path."""
     scheme, _, rest = url.partition(":")
     return f"{scheme}:{rest.lstrip('/')}" if scheme == "sqlite" else url

@@ -1,7 +1,7 @@
-"""Who writes the summaries of an agent's sessions: a summarizer, or the model of the session.
+"""The summarizer of an agent's sessions: a given one, or the model of the session.
 
-The session's own model is asked as its turns are: with its key, headers and options, streamed, so
-that it can be told how far an answer is. It decides nothing of summaries.
+The session's own model is called as in its turns: with its key, headers and options, and streamed,
+so that progress can be shown. The module decides nothing about summaries.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from ullage.windows import Question
 
 TURNED: Final = frozenset({"thinking", "tools", "tool_choice", "response_format", "format"})
-"""Options of turns that a summary has no use for, or that its short answer breaks: Anthropic takes
-no `max_tokens` below the budget of `thinking`."""
+"""Options of turns that are useless for a summary, or that break its short answer: Anthropic
+accepts no `max_tokens` below the budget of `thinking`."""
 
 
 def choose_summarizer(
     runtime: Runtime, given: Summarize | str | None
 ) -> Summarize | Literal["same"] | None:
-    """Return who writes summaries: what is given, else what the settings name.
+    """Return the summarizer: the given one, else that of the settings.
 
-    Raises ConfigurationError for what cannot be called.
+    Raises ConfigurationError for an object that cannot be called.
     """
     if given is None:
         return make_summarizer(runtime, runtime.settings.summarizer)
@@ -46,7 +46,7 @@ def choose_summarizer(
 class OwnModel:
     """The model of a session as its summarizer.
 
-    `tell` is called with the characters that were written so far, of all answers together.
+    `tell` is called with the number of characters written so far, in all answers together.
     """
 
     parallel = 2
@@ -66,16 +66,16 @@ class OwnModel:
         self._written = 0
 
     async def awindow(self) -> int | None:
-        """Return what a request and its answer may take together, in tokens; None if unknown."""
+        """Return the tokens for a request and its answer together, or None if unknown."""
         found = await self._runtime.windows.awindow(self._question)
         return found.total_tokens or found.input_tokens
 
     def __call__(self, request: SummaryRequest) -> Answer:
-        """Refuse: an agent awaits its model."""
+        """Raise NotImplementedError: an agent awaits its model."""
         raise NotImplementedError("an agent's own model is awaited: use acall")
 
     async def acall(self, request: SummaryRequest) -> Answer:
-        """Return the model's answer; raises CallFailed, and ContextTooLargeError before a send."""
+        """Return the model's answer; raises CallFailed, or ContextTooLargeError before sending."""
         most, window = request.max_tokens, await self.awindow()
         most += THOUGHT if self._thinks else 0
         if window is not None:
@@ -93,7 +93,7 @@ class OwnModel:
         return make_fields(registry.find(self._provider.dialect), request, most)
 
     def _find_room(self, request: SummaryRequest, window: int) -> int:
-        """Return the tokens that a request leaves to its answer."""
+        """Return the tokens that a request leaves for its answer."""
         counter = self._runtime.meter(self._question, self._provider.dialect).counter
         tokens = counter.count(request.system) + counter.count(request.prompt)
         if tokens >= window:

@@ -1,4 +1,4 @@
-"""What a session has come to: requests, tokens, dollars, and how full the window was over time."""
+"""The totals of a session: requests, tokens, dollars, and how full the window was over time."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ Data = Mapping[str, Any]
 class Totals:
     """Answered requests, prompt and output tokens, dollars as far as prices are known.
 
-    `pressures` are shares of the window by report, in order; reports without a window are left out.
-    `faults` count what was asked for again after a compaction left it out. Of the `calls` in the 20
-    answers behind compactions `repeated` were made before; these are known once the next one came.
+    `pressures` are shares of the window by report, in order, without reports that lack a window.
+    `faults` count requests for text that a compaction left out. `calls` are those in the 20 answers
+    after each compaction, `repeated` those of them that were made before; both are known once the
+    next compaction came.
     """
 
     requests: int = 0
@@ -52,7 +53,7 @@ class Totals:
 
 @dataclass(slots=True)
 class Sums:
-    """The same sums while they are added up, event by event; plain numbers all of them."""
+    """The same sums while they are added up, event by event; all are plain numbers."""
 
     requests: int = 0
     prompt_tokens: int = 0
@@ -64,14 +65,14 @@ class Sums:
     repeated: int = 0
 
     def take(self, event: Event) -> None:
-        """Take an event in; raises StoreError for a corrupt one."""
+        """Take in an event; raises StoreError for a corrupt one."""
         if event.type == "provider_usage":
             self._add_report(upcast_data(event) or {})
         elif event.type == "history_compaction":
             self._add_calls(upcast_data(event) or {})
 
     def total(self) -> Totals:
-        """Return what it has come to."""
+        """Return the totals."""
         return Totals(**{**asdict(self), "pressures": tuple(self.pressures)})
 
     def _add_report(self, report: Data) -> None:
@@ -86,7 +87,7 @@ class Sums:
             self.pressures.append(ratio)
 
     def _add_calls(self, compaction: Data) -> None:
-        """Add the calls behind a compaction, where it is not told again."""
+        """Add the calls after a compaction, unless the event repeats it."""
         if compaction.get("measured") or compaction.get("undone"):
             return
         past = compaction.get("checkpoint", {}).get("since")
@@ -115,7 +116,7 @@ def read_tokens(report: Data, *names: str) -> int:
 
 
 def read_ratio(report: Data) -> float | None:
-    """Return how full the window was by a report, None where that is not known."""
+    """Return the share of the window by a report, or None if unknown."""
     context = report.get("context")
     found = context.get("ratio") if isinstance(context, Mapping) else None
     return found if isinstance(found, int | float) else None

@@ -1,7 +1,6 @@
-"""The driver of a turn: performs its effects, keeps the lease alive, survives being cancelled.
+"""The driver of a turn: performs its effects, keeps the lease alive, survives cancellation.
 
-It decides nothing: `core.session.turn` does. What happens while it is under way is told to whoever
-listens to the session.
+`core.session.turn` makes the decisions. Events during the turn go to the listeners of the session.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ if TYPE_CHECKING:
     from ullage.storage.log import EventLog
 
 BEATS: Final = 3
-"""Signs of life in the time of a lease: two may fail before it can be taken over."""
+"""Heartbeats in the time of a lease: two may fail before it can be taken over."""
 
 
 def _is_ending() -> bool:
@@ -71,7 +70,7 @@ def _is_ending() -> bool:
 
 
 def find_beat(log: EventLog) -> float:
-    """Return the seconds between two signs of life of a writer to a log."""
+    """Return the seconds between two heartbeats of a writer to a log."""
     return float(getattr(log, "lease_s", LEASE_S)) / BEATS
 
 
@@ -103,8 +102,8 @@ class Turning:
     async def run(self) -> Ended:
         """Run the turn to its end, which is on disk when this returns.
 
-        When it is cancelled, the interrupt is recorded first. Raises Fenced where another became
-        the writer: this one may not record its end.
+        A cancellation is recorded first. Raises Fenced if another process became the writer: then
+        this one may not record the end.
         """
         session = self._session
         await session.aacquire()
@@ -143,9 +142,9 @@ class Turning:
             return ended
 
     async def _beat(self, turn: asyncio.Task[Any] | None) -> None:
-        """Give signs of life; end the turn where another became the writer.
+        """Send heartbeats; end the turn if another process became the writer.
 
-        A sign that the store did not take is not the last one: the next may come through.
+        If the store refuses one heartbeat, the next one may still get through.
         """
         seconds = find_beat(self._session.log)
         while True:
@@ -154,21 +153,21 @@ class Turning:
                 await self._session.aheartbeat()
             except Fenced:
                 if turn is not None and not _is_ending():
-                    turn.cancel()  # else it has ended by itself, and says why
+                    turn.cancel()  # else it ended by itself and says why
                 return
             except StoreError as error:
-                if _is_ending():  # the error came in the place of the cancellation
+                if _is_ending():  # the error replaced the cancellation
                     return
                 self._tell("status", {"text": f"no sign of life could be given: {error}"})
 
     # --- effects --------------------------------------------------------------------------------
 
     async def _perform(self, effect: Effect) -> Any:
-        """Perform one effect; what fails in it is the end of the turn, and recorded as that."""
+        """Perform one effect; its failure ends the turn and is recorded."""
         try:
             return await self._ways[type(effect)](effect)
         except StoreError:
-            raise  # what cannot be written cannot be recorded either
+            raise  # without the log, nothing can be recorded
         except Exception as error:
             raise Crashed(f"{type(error).__name__}: {error}", self._partial) from error
 
@@ -270,9 +269,9 @@ class Turning:
         return consent
 
     async def _ran(self, effect: RunTools) -> Sequence[ToolOutcome]:
-        """Run calls, after making sure that this is still the writer.
+        """Run calls, after checking that this is still the writer.
 
-        None of them goes on when this returns or raises.
+        No call still runs when this returns or raises.
         """
         await self._session.aheartbeat()
         self._kit.left = effect.left
@@ -284,7 +283,7 @@ class Turning:
             return await asyncio.gather(*running)
         except BaseException:
             for task in running:
-                if not task.cancelling():  # a second time would break off what it cleans up
+                if not task.cancelling():  # a second time would break its clean-up
                     task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
             raise
@@ -311,7 +310,7 @@ class Turning:
             self._tell(delta.kind, {"text": shown})
 
     def _flush(self) -> None:
-        """Tell what was held back because it could have been the beginning of a secret."""
+        """Send the text that was held back because it could have begun a secret."""
         (kind, text), self._held = self._held, ("", "")
         if text:
             self._tell(kind, {"text": text})

@@ -1,6 +1,6 @@
-"""The right to write to a session, and writes that outlast a short outage of its log.
+"""The right to write to a session, and writes that survive a short outage of its log.
 
-It knows no turn; how a caller waits is the caller's business.
+The module does not know turns; the caller decides how to wait.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 Pause = Callable[[float], Awaitable[None]]
-"""How a caller waits for some seconds: on its event loop, or in its thread."""
+"""Lets a caller wait some seconds: on its event loop, or in its thread."""
 
 AWAY_S: Final = 30.0
-"""Seconds that a write waits for a log that is away, as long as a lease outlasts its writer."""
+"""Seconds that a write waits for a log that is away; a lease survives its writer as long."""
 
 PAUSES_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
-"""Seconds between two tries; the last one holds on."""
+"""Seconds between two tries; the last value repeats."""
 
 
 class WriterClaim:
-    """What a living session of this process writes to, or asks to write to."""
+    """The claim of a living session of this process to write, or to ask for that."""
 
     def __init__(self, url: str, session: str) -> None:
         self.of = (url, session)
@@ -44,7 +44,7 @@ class WriterClaim:
     def is_only_one(self) -> bool:
         """Tell whether no other living session of this process writes here."""
         if self._count_others():
-            gc.collect()  # one that nobody holds any more may lie in a cycle
+            gc.collect()  # an unused one may be in a cycle
         return not self._count_others()
 
     def _count_others(self) -> int:
@@ -54,11 +54,11 @@ class WriterClaim:
 
 _LOCK: Final = threading.Lock()
 _CLAIMS: Final[WeakSet[WriterClaim]] = WeakSet()
-"""Whoever writes in this process: a lease that it holds and nobody of these has is nobody's."""
+"""All claims of this process: a lease of this process that no claim covers is unused."""
 
 
 class LogEnd(NamedTuple):
-    """What is written to: a session, in an epoch, behind an event."""
+    """The target of a write: a session, in an epoch, after an event."""
 
     session: str
     epoch: int
@@ -68,9 +68,9 @@ class LogEnd(NamedTuple):
 async def ask_lease(
     log: AsyncEventLog, claim: WriterClaim, now: float, *, take_over: bool
 ) -> Lease:
-    """Return the right to write; raises BusyWriter while another has it.
+    """Return the lease; raises BusyWriter while another writer has it.
 
-    A lease that this very process holds, and no living session of it, is taken at once.
+    A lease that this process holds, but none of its living sessions, is taken at once.
     """
     name, owner = claim.of[1], Owner.here()
     insisting: dict[str, Any] = {"take_over": True}
@@ -85,7 +85,7 @@ async def ask_lease(
 
 
 async def outlast(work: Callable[[], Awaitable[Result]], pause: Pause) -> Result:
-    """Return what work on a log returns; while the log is away, do it again for `AWAY_S`."""
+    """Return the result of work on a log; while the log is away, repeat it for `AWAY_S`."""
     until = time.monotonic() + AWAY_S
     for seconds in chain(PAUSES_S, repeat(PAUSES_S[-1])):
         try:
@@ -102,8 +102,8 @@ async def append(
 ) -> Sequence[Event]:
     """Append events; a log that is away for a short time loses no answer.
 
-    A write that failed may be there all the same: it is found, not made twice. Raises what the log
-    raises.
+    A failed write may have succeeded all the same: it is found, not made twice. Raises the errors
+    of the log.
     """
     tries = 0
 
@@ -124,7 +124,7 @@ async def append(
 async def _find_written(
     log: AsyncEventLog, to: LogEnd, drafts: Sequence[Draft], now: float
 ) -> Sequence[Event]:
-    """Return the events that a failed write left behind the head, none where it left nothing."""
+    """Return the events that a failed write left after the head, empty if it left none."""
     events = await log.aread(to.session, max(to.head - 1, 0), to.head + len(drafts))
     before = events.pop(0).id if to.head and events else ""
     made = stamp(Head(to.session, 0.0, to.head, before), to.head, drafts, now)

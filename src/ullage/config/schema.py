@@ -62,7 +62,7 @@ class ThresholdsTable(Table, frozen=True, kw_only=True):
 
 
 class RungTable(Table, frozen=True, kw_only=True):
-    """One step of a policy: strategies that begin at a pressure; each is a `[[policy.rungs]]` of its own.
+    """Strategies that begin at a pressure; each is a `[[policy.rungs]]` of its own.
 
     at: the pressure at which it begins, a share of the room for input (required)
     target: the share to reduce to, below `at` (required)
