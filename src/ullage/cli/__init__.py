@@ -1,1 +1,1 @@
-"""The terminal: one file a command. stdout is the answer, stderr the activity."""
+"""The terminal: one file for each command. stdout is the answer, stderr the activity."""

@@ -1,7 +1,7 @@
-"""What a turn does, shown line by line, and how its end becomes an exit code.
+"""Shows a turn line by line, and turns its end into an exit code.
 
-The answer goes to stdout, all else to stderr. It listens to a session and writes; it decides
-nothing.
+The answer goes to stdout, all else to stderr. The module listens to a session and writes; it
+decides nothing.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ CODES: Final[Mapping[str, int]] = {
     "stalled": 124,
     "interrupted": 130,
 }
-"""Exit codes of turns that ended without an answer; all others are 1."""
+"""Exit codes of turns without an answer; for all others it is 1."""
 
 CUT: Final = "the answer was cut off at its limit: --max-tokens"
 
 WAITING: Final = "waiting"
-"""What the sign of life says where nothing else is known."""
+"""The default text of the sign of life."""
 
 SHOWN: Final = 100
-"""Characters of a call's arguments, or of a result, on a line."""
+"""Most characters of a call's arguments, or of a result, on a line."""
 
 Result = TypeVar("Result")
 
@@ -52,10 +52,10 @@ def code(ended: Ended) -> int:
 
 @dataclass(slots=True)
 class Activity:
-    """Show what happens in a session.
+    """Shows the events of a session.
 
     `streams` writes the answer as it comes, `has_answered` tells that it did; `gauges` shows the
-    gauge on a line of its own, `meter` is the last one. `quiet` says nothing on stderr.
+    gauge on a line of its own, `meter` is the last one. `quiet` writes nothing to stderr.
     """
 
     quiet: bool = False
@@ -76,18 +76,18 @@ class Activity:
         self._sign = Sign(what)
 
     def end(self) -> None:
-        """End the line of an answer and the sign of life, so that what follows begins a line."""
+        """End the line of an answer and the sign of life, so that the next text begins a line."""
         self._sign.clear()
         if self._flow.open:
             self._flow.end()
 
     def tick(self) -> None:
-        """Show for how long nothing has come, unless a line is being written, or a person asked."""
+        """Show the seconds of waiting, unless a line is being written, or a person is asked."""
         if not (self.quiet or self._flow.open or self._asks):
             self._sign.tick()
 
     async def ask(self, call: Pending, reason: str) -> Consent | None:
-        """Ask the person at the terminal, below what was shown; None where there is none."""
+        """Ask the person at the terminal, below the last output; return None without a terminal."""
         self.end()
         self._asks = True
         try:
@@ -97,7 +97,7 @@ class Activity:
             self._sign = Sign()
 
     def hear(self, event: Told) -> None:
-        """Show one event, if it is one that people want to see."""
+        """Show one event, if people want to see it."""
         if isinstance(event, Live):
             self._hear_live(event)
         elif event.type == "tool_call":
@@ -157,7 +157,7 @@ class Activity:
 
 
 def describe_summary(told: Mapping[str, Any]) -> str:
-    """Return how far a summary is: parts of the history that are done, characters written."""
+    """Return the progress of a summary: finished parts of the history, written characters."""
     done, total = told.get("done", 0), told.get("total", 0)
     parts = f", {done:,} of {total:,} parts" if total > 1 else ""
     written = told.get("characters", 0)
@@ -171,8 +171,8 @@ def _short(text: str) -> str:
 def run_work(work: Coroutine[Any, Any, Result], tick: Callable[[], object] | None = None) -> Result:
     """Run one piece of work; SIGTERM and SIGHUP interrupt it as Ctrl-C does.
 
-    Raises KeyboardInterrupt then. A terminal that goes away sends SIGHUP; `nohup` has it ignored,
-    and so it stays. `tick` is called every second meanwhile.
+    Raises KeyboardInterrupt in that case. A closed terminal sends SIGHUP; if `nohup` has it
+    ignored, it stays ignored. `tick` is called every second meanwhile.
     """
 
     async def run() -> Result:
@@ -191,7 +191,7 @@ def run_work(work: Coroutine[Any, Any, Result], tick: Callable[[], object] | Non
 
     try:
         return asyncio.run(run())
-    except asyncio.CancelledError:  # here, as asyncio prints what leaves a task so at its end
+    except asyncio.CancelledError:  # here, since asyncio prints errors that end a task
         raise KeyboardInterrupt from None
 
 
@@ -202,9 +202,9 @@ async def _repeat(act: Callable[[], object]) -> None:
 
 
 def read_interrupted_turn(events: Sequence[Event]) -> Ended:
-    """Return how a turn ended that was interrupted, by the events since it began here.
+    """Return the end of an interrupted turn, from the events since it began here.
 
-    Without events it had not begun; `text` is what had come.
+    Without events it had not begun; `text` is the text so far.
     """
     usage, text, turn, rounds = Usage(0), "", "", 0
     for event in events:

@@ -1,7 +1,7 @@
-"""Asks the person at the terminal about a call: all of it, page by page, then yes, always or no.
+"""Asks the person at the terminal about a call: shows all of it, page by page, then asks.
 
-Whatever the model wrote is shown with every control, bidirectional and invisible character as an
-escape. It decides nothing, and knows no turn.
+The model's text is shown with every control, bidirectional and invisible character as an escape.
+The module decides nothing, and does not know turns.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from ullage.core.session.permissions import Consent, Grant
 from ullage.core.session.tools import Pending
 
 TERMINAL: Final = "/dev/tty"
-"""The terminal that a program was started from, also where its stdin is a pipe."""
+"""The terminal of a program, even if its stdin is a pipe."""
 
 OPENED: Final[int] = os.O_RDONLY | getattr(os, "O_NOCTTY", 0)
-"""How it is opened. Windows has neither the file nor the flag."""
+"""The flags to open it with. Windows has neither the file nor the flag."""
 
 LINE: Final = "| "
 REST: Final = ": "
-"""What stands before a line of a call, and before what did not fit on its row."""
+"""The marks before a line of a call, and before its continuation."""
 
 KEPT_ROWS: Final = 10
-"""Rows of the screen that a page leaves to the question below it."""
+"""Rows of the screen that a page leaves for the question below it."""
 
 LEAST_ROWS: Final = 10
-"""Rows of a page that a low screen gives up the question for, as far as it has them."""
+"""Rows of a page that a low screen shows even at the cost of the question's rows."""
 
 COLOURS: Final[Mapping[str, str]] = MappingProxyType(
     {"+": "\x1b[32m", "-": "\x1b[31m", "@": "\x1b[36m"}
@@ -49,13 +49,13 @@ MORE: Final = "Enter shows more, g all the rest, n refuses"
 HELP: Final = "answer y, a or n: it is neither allowed nor refused yet"
 
 Read = Callable[[str], Awaitable[str | None]]
-"""Show a question and return the line that a person types, None at the end of the input."""
+"""Shows a question and returns the line that a person types, or None at the end of the input."""
 
 
 async def ask(call: Pending, reason: str) -> Consent | None:
-    """Ask the person at the terminal about a call; None where there is none.
+    """Ask the person at the terminal about a call; return None without a terminal.
 
-    When it is cancelled, as Ctrl-C does, no line that is typed later is taken.
+    After a cancellation, such as Ctrl-C, later lines are not read.
     """
     with _terminal() as descriptor:
         if descriptor is None:
@@ -76,7 +76,7 @@ class ConsentQuestion:
     read: Read
 
     async def put(self) -> Consent:
-        """Show the call, whole, and return the answer."""
+        """Show the whole call, and return the answer."""
         if not await self._show():
             return await self._refuse("")
         lines.note(f"  {lines.expose(self.reason)}")
@@ -96,7 +96,7 @@ class ConsentQuestion:
             lines.note(f"  {HELP}")
 
     async def _show(self) -> bool:
-        """Show what the call would do; return whether all of it was shown."""
+        """Show the effect of the call; return whether all of it was shown."""
         preview = self.call.preview
         note = f": {preview.note}" if preview.note else ""
         lines.note(f"  {lines.expose(self.call.name)} asks for permission{lines.expose(note)}")
@@ -116,7 +116,7 @@ class ConsentQuestion:
         return True
 
     def _ways(self) -> Iterator[str]:
-        """Yield the possible answers, one a row."""
+        """Yield the possible answers, one on each row."""
         tool, kind, text = map(lines.expose, self.call.subject)
         same = f"{tool} of {text}" if kind == "path" else f"this very {KINDS[kind]}"
         yield "y          yes, once"
@@ -129,7 +129,7 @@ class ConsentQuestion:
         yield "n REASON   no, and the model is told the reason"
 
     def _always(self, pattern: str) -> Consent | None:
-        """Return a yes for the session; None, and why, where the pattern can match nothing."""
+        """Return a yes for the session; None, with a message, if the pattern matches nothing."""
         if pattern.strip("*") == "" and pattern:
             consent = Consent(True, scope="tool")
         elif pattern:
@@ -158,13 +158,13 @@ class ConsentQuestion:
 
 
 def paints(kind: str) -> bool:
-    """Tell whether lines are coloured: those of a diff, on a terminal, unless NO_COLOR is set."""
+    """Tell whether lines are coloured: for a diff, on a terminal, unless NO_COLOR is set."""
     wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
     return kind == "diff" and wanted and lines.is_terminal(sys.stderr)
 
 
 def draw_rows(text: str, columns: int, paint: bool) -> Iterator[str]:  # noqa: FBT001 - one of two forms
-    """Yield the rows of a text on a screen: every character of it, none of them raw."""
+    """Yield the rows of a text on a screen: every character, with control characters escaped."""
     room = max(columns - len(LINE) - 1, 10)
     for line in text.split("\n"):
         colour = COLOURS.get(line[:1], "") if paint else ""
@@ -175,7 +175,7 @@ def draw_rows(text: str, columns: int, paint: bool) -> Iterator[str]:  # noqa: F
 
 
 def _pieces(text: str, room: int) -> Iterator[str]:
-    """Yield a line in pieces that fit; at least one, for an empty line."""
+    """Yield a line in pieces that fit; an empty line gives one piece."""
     kept, used = "", 0
     for character in text:
         width = glyphs.cells(character)
@@ -191,7 +191,7 @@ def _pieces(text: str, room: int) -> Iterator[str]:
 
 @contextmanager
 def _terminal() -> Iterator[int | None]:
-    """Lend the descriptor that a person types into: stdin, or the terminal behind a pipe."""
+    """Lend the descriptor of the person's input: stdin, or the terminal if stdin is a pipe."""
     if not lines.is_terminal(sys.stderr):
         yield None
     elif lines.is_terminal(sys.stdin):
@@ -209,11 +209,11 @@ def _terminal() -> Iterator[int | None]:
 
 
 async def _read_line(descriptor: int, question: str) -> str | None:
-    """Show a question and return the line that is typed then; what was typed before is no answer.
+    """Show a question and return the next typed line; earlier input is no answer.
 
-    Nothing reads on after a cancellation, so that the next line goes to whoever asks for it.
+    After a cancellation nothing is read, so that the next line goes to the next reader.
     """
-    if sys.platform == "win32":  # there are no tools to ask about
+    if sys.platform == "win32":  # Windows has no tools to ask about
         return None
     import termios
 

@@ -1,7 +1,8 @@
-"""What goes with a message: files that it names by `@`, what was pasted, images.
+"""Attachments of a message: files named by `@`, pasted text, images.
 
-Texts stand behind what was typed, between tags, so that no rule is taken from them
-(`core.facts.quoting`); images are parts. It reads files beneath the workspace, and sends nothing.
+Texts follow the typed text, between tags, so that no rule is taken from them
+(`core.facts.quoting`); images are parts. The module reads files of the workspace, and sends
+nothing.
 """
 
 from __future__ import annotations
@@ -23,23 +24,24 @@ from ullage.tools.tool import Fault
 from ullage.tools.workspace import Workspace
 
 LARGEST_FILE: Final = 100_000
-"""Bytes of one file that is attached: some 25,000 tokens."""
+"""Most bytes of an attached file: some 25,000 tokens."""
 
 LARGEST_ALL: Final = 400_000
-"""Bytes of all texts that go with one message."""
+"""Most bytes of all texts attached to one message."""
 
 LARGEST_IMAGE: Final = 5_000_000
-"""Bytes of an image: what Anthropic's API takes (Vision, "Image size"), the least of the APIs."""
+"""Most bytes of an image: the limit of Anthropic's API (Vision, "Image size"), the lowest of the
+APIs."""
 
 NAMED: Final = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|([^\s"]+))')
 ENDS: Final = ".,;:!?)]}'"
-"""What may stand behind the name of a file in a sentence, and is no part of it."""
+"""Punctuation that may follow the name of a file in a sentence."""
 
 NO_FILE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
-"""What the system says of a name that no file has."""
+"""The system's errors for a name without a file."""
 
 PASTED: Final = re.compile(r"\[pasted [\d,]+ (?:lines|characters)(?:, \d+)?\]")
-"""What stands in the line for what was pasted."""
+"""The label of a paste in the line."""
 
 HEADS: Final[Mapping[bytes, str]] = {
     b"\x89PNG\r\n\x1a\n": "image/png",
@@ -47,14 +49,14 @@ HEADS: Final[Mapping[bytes, str]] = {
     b"GIF87a": "image/gif",
     b"GIF89a": "image/gif",
 }
-"""The first bytes of images that all APIs take; WebP is told by its own rule."""
+"""The first bytes of images that all APIs accept; WebP has its own check."""
 
 SUFFIXES: Final = frozenset({".png", ".jpg", ".jpeg", ".gif", ".webp"})
 
 
 @dataclass(slots=True)
 class Outgoing:
-    """What is sent: a text, and parts beside it; `notes` say what was attached or left."""
+    """A message to send: a text, and further parts; `notes` list the attachments and omissions."""
 
     text: str
     parts: list[dict[str, Any]] = field(default_factory=list)
@@ -63,10 +65,10 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Attaching:
-    """What is known where a message is made: the workspace, who is spoken to, what was pasted.
+    """The context of a message: the workspace, the dialect, the pastes.
 
-    `workspace` is None where there is none that files could be attached from. `pastes` are texts by
-    what stands for them in the line, `images` are paths by the same.
+    `workspace` is None if no files can be attached. `pastes` maps labels in the line to texts,
+    `images` maps labels to paths.
     """
 
     workspace: Workspace | None
@@ -75,7 +77,7 @@ class Attaching:
     images: Mapping[str, Path] = field(default_factory=dict)
 
     def compose(self, line: str) -> Outgoing:
-        """Return the message of a line; raises ConfigurationError for what cannot go with it."""
+        """Return the message of a line; raises ConfigurationError for invalid attachments."""
         made = Outgoing(line)
         texts = [*self._find_pastes(line), *self._find_files(line, made)]
         for label, path in self.images.items():
@@ -99,7 +101,7 @@ class Attaching:
             yield "pasted", label, self.pastes[label]
 
     def _find_files(self, line: str, made: Outgoing) -> Iterator[tuple[str, str, str]]:
-        """Yield the texts of files that the line names; images become parts."""
+        """Yield the texts of the files that the line names; images become parts."""
         read: set[str] = set()
         place = self.workspace
         if place is None:
@@ -123,7 +125,7 @@ class Attaching:
     # --- images ---------------------------------------------------------------------------------
 
     def _read_image(self, name: str, read: Any) -> dict[str, Any]:
-        """Return an image as a part; raises ConfigurationError where it cannot be sent."""
+        """Return an image as a part; raises ConfigurationError if it cannot be sent."""
         try:
             data = read()
         except OSError as error:
@@ -142,14 +144,14 @@ class Attaching:
 
 
 def find_media_type(data: bytes) -> str | None:
-    """Return what kind of image some bytes are, None where they are none that is sent."""
+    """Return the media type of an image, or None if it is no image that can be sent."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
     return next((media for head, media in HEADS.items() if data.startswith(head)), None)
 
 
 def find_image(text: str) -> Path | None:
-    """Return the image that a pasted line is the path of, as terminals paste what is dropped."""
+    """Return the image whose path was pasted, as terminals paste a dropped file."""
     line = text.strip()
     if not line or "\n" in line or len(line) > 4_096:
         return None
@@ -166,10 +168,10 @@ def find_image(text: str) -> Path | None:
 
 
 def _settle(place: Workspace, name: str) -> tuple[str, str | None]:
-    """Return a name without what ends a sentence, and its path beneath the workspace.
+    """Return a name without the punctuation after it, and its path in the workspace.
 
-    The path is None where there is no such file. Raises ConfigurationError for one that leads
-    out of the workspace.
+    The path is None if there is no such file. Raises ConfigurationError for a path that leads out
+    of the workspace.
     """
     for each in (name, name.rstrip(ENDS)):
         try:
@@ -212,7 +214,7 @@ def _decode(path: str, data: bytes) -> str:
 
 
 def _enclose(kind: str, name: str, text: str) -> str:
-    """Return a text between tags that nothing in it closes."""
+    """Return a text between tags that its own content cannot close."""
     mark, number = kind, 1
     while f"</{mark}" in text:
         number += 1

@@ -1,6 +1,6 @@
-"""A web application that is served from a thread, beside what the process does in the foreground.
+"""Serves a web application from a thread, while the process works in the foreground.
 
-It takes no signal: whoever began it ends it. It knows no request and no client.
+It handles no signals: its owner ends it. The module does not know requests or clients.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from ullage.cli import serve
 from ullage.core.errors import ConfigurationError
 
 LOOK_S: Final = 0.01
-"""Seconds between two looks whether the server has begun."""
+"""Seconds between two checks whether the server has started."""
 
 DRAIN_S: Final = 1.0
-"""Seconds for answers whose client is gone."""
+"""Seconds for answers whose clients are gone."""
 
 END_S: Final = 10.0
-"""Seconds after which the process ends without waiting for what hangs."""
+"""Seconds before the process ends without waiting for a stuck thread."""
 
 
 class BackgroundServer:
@@ -33,7 +33,7 @@ class BackgroundServer:
         self._thread = threading.Thread(target=self._run, name="ullage-proxy", daemon=True)
 
     def begin(self) -> None:
-        """Serve from now on; raises ConfigurationError where the server does not begin."""
+        """Start serving; raises ConfigurationError if the server does not start."""
         self._thread.start()
         while not self._server.started and self._thread.is_alive():
             self._thread.join(LOOK_S)
@@ -41,7 +41,7 @@ class BackgroundServer:
             raise ConfigurationError("the proxy did not start: a file named by --log says why")
 
     def end(self) -> None:
-        """Serve no longer; what still runs is broken off."""
+        """Stop serving; running answers are broken off."""
         self._server.should_exit = True
         self._app.end_streams()
         self._thread.join(END_S)

@@ -1,6 +1,6 @@
-"""What a turn changed in files, as unified diffs: what was there before beside what is there now.
+"""The file changes of a turn as unified diffs: the content before against the content now.
 
-What a person changed since is told, as the diff holds it, too. It changes nothing.
+If a person changed a file since, the diff includes that, and says so. The module changes nothing.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from ullage.agent import Session
 
 LARGEST: Final = 1_000_000
-"""Bytes of a file that is compared line by line."""
+"""Most bytes of a file that is compared line by line."""
 
 SINCE: Final = "(it was changed since the turn; the diff holds that, too)"
 
 
 def find_last_changes(session: Session) -> Changed | None:
-    """Return what the last turn changed, None where it changed no file."""
+    """Return the changes of the last turn, or None if it changed no file."""
     turns = len(session.fold.turns)
     return choose(session.fold, turns) if turns else None
 
@@ -35,7 +35,7 @@ def find_last_changes(session: Session) -> Changed | None:
 def draw_changes(
     session: Session, workspace: str, changes: Sequence[PathChange]
 ) -> Iterator[tuple[str, str]]:
-    """Yield each path that was changed with its diff, or with why there is none."""
+    """Yield each changed path with its diff, or with the reason why there is no diff."""
     root = Path(workspace)
     place = Workspace(root, state_folder(session.log.url)) if root.is_dir() else None
     for change in changes:
@@ -61,7 +61,7 @@ def _draw_change(session: Session, place: Workspace | None, change: PathChange) 
 
 
 def _find_before(session: Session, state: State) -> bytes | str | None:
-    """Return what a path held before, None where nothing was, a text where that is not known."""
+    """Return the content of a path before: bytes, None without a file, a text if it is unknown."""
     if state is None:
         return None
     if state.get("hash") is None:
@@ -81,7 +81,7 @@ def _read_now(place: Workspace, path: str) -> bytes | str | None:
 
 
 def _refuse_large(data: bytes) -> bytes | str:
-    """Return what can be compared."""
+    """Return the data if it can be compared, else a text that says why not."""
     if len(data) > LARGEST:
         return f"(more than {LARGEST:,} bytes)"
     return "(it is no text)" if b"\0" in data else data

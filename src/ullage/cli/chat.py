@@ -1,7 +1,7 @@
-"""`ullage chat`: turn after turn in a terminal, the gauge in sight.
+"""`ullage chat`: turn after turn in a terminal, with the gauge in sight.
 
-It chooses between a screen of its own and plain lines, which it reads here; what a line does is
-in `cli.talk`.
+It chooses between its own screen and plain lines, which it reads here; `cli.talk` handles the
+lines.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EPILOG = """Ctrl-C interrupts an answer; Ctrl-D or /quit ends. Lines that end in
 commands and the display: docs/chat.md"""
 
 SCREEN: Final = ("prompt_toolkit", "rich")
-"""What the screen is drawn with: the extra `chat`."""
+"""The packages that draw the screen: the extra `chat`."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +46,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Talk until the input ends; 130 where it was broken off."""
+    """Talk until the input ends; exit code 130 if it was interrupted."""
     given.text = None if given.text is None else spell(given.text)
     with desk.lend_log(given, create=True) as log:
         name = None if given.session == "-" else given.session
@@ -61,7 +61,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def talk(agent: Agent, session: Session, given: argparse.Namespace) -> int:
-    """Talk in a session, on a screen where there can be one."""
+    """Talk in a session, on a screen if possible."""
     if not given.plain and has_screen():
         from ullage.cli.screen.app import run_screen
 
@@ -75,7 +75,7 @@ def talk(agent: Agent, session: Session, given: argparse.Namespace) -> int:
 
 
 def has_screen() -> bool:
-    """Tell whether a screen can be drawn: a terminal on all sides, and the packages for it."""
+    """Tell whether a screen can be drawn: terminals for input and output, and its packages."""
     return (
         lines.is_terminal(sys.stdin)
         and lines.is_terminal(sys.stderr)
@@ -85,7 +85,7 @@ def has_screen() -> bool:
 
 
 class PlainFace(activity.Activity):
-    """Shows a talk by lines: the answer on stdout, all else on stderr."""
+    """Shows a talk in lines: the answer on stdout, all else on stderr."""
 
     __slots__ = ()
 
@@ -93,27 +93,27 @@ class PlainFace(activity.Activity):
         super().__init__(streams=True, gauges=False)
 
     def open(self, session: Session) -> None:
-        """Take a session as the one that is shown."""
+        """Show this session from here on."""
         del session
         self.meter = ""
 
     def show_past(self, session: Session) -> None:
-        """Show nothing: lines are for what comes."""
+        """Show nothing: plain lines show only new events."""
 
     def show_diff(self, text: str) -> None:
-        """Show a unified diff, in colours where they are wanted."""
+        """Show a unified diff, in colours if wanted."""
         paint = asking.paints("diff")
         for row in asking.draw_rows(text, lines.screen(sys.stderr).columns, paint):
             print(row, file=sys.stderr, flush=True)
 
     def show_report(self, report: Mapping[str, Any]) -> None:
-        """Show what fills the window."""
+        """Show the parts of the window."""
         desk.say(picture.draw(report, width=lines.screen(sys.stderr).columns))
 
 
 @dataclass(slots=True)
 class PlainChat:
-    """Reads line after line, and has each done."""
+    """Reads line after line, and handles each."""
 
     talk: Talk
     face: PlainFace
@@ -147,17 +147,17 @@ class PlainChat:
             self._attempt(self.talk.take(line))
 
     def _attempt(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something that may be interrupted; the chat goes on."""
+        """Run work that may be interrupted; the chat continues."""
         try:
             try:
                 activity.run_work(work, self.face.tick)
             finally:
-                self.face.end()  # a tick may come between the end of the work and that of its loop
+                self.face.end()  # a tick may come after the end of the work
         except KeyboardInterrupt:
             desk.say("\ninterrupted; the part that had come is kept")
 
     def _line(self) -> str:
-        """Return what a person says: a line, and more where it ends in a backslash."""
+        """Return the person's message: a line, and more if it ends in a backslash."""
         meter, mode = self.face.meter, self.talk.mode
         prompt = f"[{meter}] {mode}> " if meter else f"{mode}> "
         typed: list[str] = []
@@ -170,7 +170,7 @@ class PlainChat:
 
 
 def history() -> None:
-    """Load line editing where the system has it: input() then knows arrows and earlier lines."""
+    """Load line editing if the system has it: input() then knows arrows and earlier lines."""
     if sys.platform != "win32":
         with suppress(ImportError):
             import readline

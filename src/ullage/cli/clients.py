@@ -1,8 +1,8 @@
-"""Clients that are put behind the proxy: one row each, with what tells it where to go.
+"""Clients that can run behind the proxy: one row each, with the way to redirect it.
 
-A row is data: the command, how it is installed, the providers that it speaks to, and the variables
-it reads. A client that reads a setting in place of a variable has a function that makes it, as
-arguments, a variable, or a file in a folder that is deleted. It starts nothing and sends nothing.
+A row is data: the command, its installation, its providers, and its variables. A client that reads
+a setting instead of a variable has a function that makes the setting: as arguments, a variable, or
+a file in a temporary folder. The module starts nothing and sends nothing.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from ullage.config.serving import Upstream
 from ullage.core.dialects import names
 
 CONTEXT: Final = 128_000
-"""Tokens of a window where a client wants a number: the true one is the proxy's business."""
+"""A window in tokens for clients that need a number; the proxy knows the true one."""
 
 PLACEHOLDER: Final = "ullage"
-"""A key for servers that want none: clients refuse to start without one."""
+"""A key for servers that need none: clients refuse to start without one."""
 
 SERVED: Final = "ullage"
-"""What the server behind the proxy is called in settings of clients that name their providers."""
+"""The name of the server behind the proxy in settings of clients that name their providers."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderHome:
-    """A provider whose clients are known.
+    """A provider with known clients.
 
-    `base_url` is where its API is. `models` are globs of its models, for clients that speak to
-    several providers. `says` are variables that users name another address by, the first one that
-    is set counts; `keys` are those of its keys. `paths` are where conversations go.
+    `base_url` is the address of its API. `models` are globs of its models, for clients with several
+    providers. `says` are variables in which users name another address; the first one that is set
+    counts. `keys` are the variables of its keys. `paths` are the paths of conversations.
     """
 
     name: str
@@ -79,15 +79,15 @@ SDK: Final[Mapping[str, str]] = {
     "ANTHROPIC_API_BASE": "",
     "GOOGLE_GEMINI_BASE_URL": "",
 }
-"""What SDKs read, and LiteLLM in aider: variables, and what stands behind the proxy's address."""
+"""Variables that SDKs read, and LiteLLM in aider, with the path after the proxy's address."""
 
 
 class ClientPlace(NamedTuple):
-    """Where a client is sent: the proxy's address, a folder for files, and what is behind it.
+    """The target of a client: the proxy's address, a folder for files, and the server behind it.
 
-    `foreign` says that the server is not the client's own provider; `models` are those that it
-    lists, asked for only where the row needs them. `words` are the user's own arguments. `answer`
-    is the most tokens of an answer, None for no bound: a small model may go on for ever.
+    `foreign` says that the server is not the client's own provider. `models` are its listed models,
+    requested only if the row needs them. `words` are the user's own arguments. `answer` is the most
+    tokens of an answer, or None: a small model may never stop by itself.
     """
 
     root: str
@@ -100,7 +100,7 @@ class ClientPlace(NamedTuple):
 
 
 class ClientStart(NamedTuple):
-    """What a client is started with besides: arguments before the user's, and variables."""
+    """Additions to a client's start: arguments before the user's, and variables."""
 
     words: Sequence[str] = ()
     variables: Mapping[str, str] = {}
@@ -113,10 +113,10 @@ def _tell_nothing(place: ClientPlace) -> ClientStart:
 
 @dataclass(frozen=True, slots=True)
 class KnownClient:
-    """A client: its command, what it is called, how it is installed, whom it speaks to.
+    """A client: its command, its name, its installation, its providers.
 
-    `variables` hold what stands behind the proxy's address. `tell` makes what no variable says;
-    with `lists` it needs the models of a server that is not the client's own provider.
+    `variables` map to the path after the proxy's address. `tell` makes the settings that have no
+    variable; with `lists` it needs the models of a server that is not the client's own provider.
     """
 
     command: str
@@ -132,7 +132,7 @@ class KnownClient:
 
 
 def _tell_claude(place: ClientPlace) -> ClientStart:
-    """Set the address over settings files, which Claude Code takes before the environment."""
+    """Set the address over settings files, which Claude Code reads before the environment."""
     if "--settings" in place.words or not _reads_address(place.environ):
         return ClientStart()
     return ClientStart(("--settings", json.dumps({"env": {"ANTHROPIC_BASE_URL": place.root}})))
@@ -143,7 +143,7 @@ def _reads_address(environ: Mapping[str, str]) -> bool:
 
 
 def find_settings_address(environ: Mapping[str, str]) -> str | None:
-    """Return the address that the user's own settings of Claude Code name, None without one."""
+    """Return the address in the user's own settings of Claude Code, or None."""
     home = Path(environ.get("HOME") or environ.get("USERPROFILE") or Path.home())
     folder = Path(environ.get("CLAUDE_CONFIG_DIR") or home / ".claude")
     try:
@@ -155,7 +155,7 @@ def find_settings_address(environ: Mapping[str, str]) -> str | None:
 
 
 def _tell_codex(place: ClientPlace) -> ClientStart:
-    """Name a provider of its own: the built-in one cannot be sent elsewhere by a variable."""
+    """Name a new provider: no variable can redirect the built-in one."""
     served: dict[str, str | bool] = {
         "name": SERVED,
         "base_url": f"{place.root}/v1",
@@ -171,7 +171,7 @@ def _tell_codex(place: ClientPlace) -> ClientStart:
 
 
 def _tell_opencode(place: ClientPlace) -> ClientStart:
-    """Lay settings over the user's by the variable that opencode has for that."""
+    """Add settings over the user's, in the variable that opencode has for that."""
     bases = {names.ANTHROPIC: "/v1", "openai": "/v1", "google": "/v1beta"}
     providers: dict[str, Any] = {
         name: {"options": {"baseURL": place.root + path}} for name, path in bases.items()
@@ -197,13 +197,13 @@ def _tell_opencode(place: ClientPlace) -> ClientStart:
 
 
 def _describe_model(name: str, answer: int | None) -> dict[str, Any]:
-    """Return a model as opencode has it; its own compaction is to come after the proxy's."""
+    """Return a model for opencode, whose own compaction must come after the proxy's."""
     limit = {} if answer is None else {"limit": {"context": CONTEXT, "output": answer}}
     return {"name": name, **limit}
 
 
 def _tell_pi(place: ClientPlace) -> ClientStart:
-    """Write an extension that sends pi's providers to the proxy; its own settings stay."""
+    """Write an extension that sends pi's providers to the proxy; pi's own settings stay."""
     bases = {names.ANTHROPIC: "", "openai": "/v1", "google": "/v1beta"}
     made: dict[str, Any] = {name: {"baseUrl": place.root + path} for name, path in bases.items()}
     words: list[str] = []
@@ -257,7 +257,7 @@ ROWS: Final = (
     KnownClient("aider", "aider", "python -m pip install aider-install", MANY, SDK),
     KnownClient("llm", "llm", "python -m pip install llm", MANY, SDK),
     KnownClient(
-        names.GEMINI,  # the command is called as the dialect is
+        names.GEMINI,  # the command has the dialect's name
         "Gemini CLI",
         "npm install -g @google/gemini-cli",
         (GOOGLE,),
@@ -270,7 +270,7 @@ ROWS: Final = (
 
 
 def find_client(command: str) -> KnownClient:
-    """Return the row of a command, by its file name; of another one the row of any SDK."""
+    """Return the row of a command, by its file name, or a row for any SDK."""
     name = PurePath(command).name
     for suffix in (".exe", ".cmd", ".ps1"):
         name = name.removesuffix(suffix)
@@ -282,9 +282,9 @@ def find_client(command: str) -> KnownClient:
 
 
 def list_upstreams(client: KnownClient, environ: Mapping[str, str]) -> tuple[Upstream, ...]:
-    """Return the servers that a client's requests go to: those that its user named, else its own.
+    """Return the servers for a client's requests: those that its user named, else its own.
 
-    Of several providers the model's name tells which; the last one takes what no other does.
+    If there are several providers, the model's name decides; the last one takes the rest.
     """
     alone = len(client.homes) == 1
     found = []
@@ -299,20 +299,20 @@ def list_upstreams(client: KnownClient, environ: Mapping[str, str]) -> tuple[Ups
 def _find_address(
     client: KnownClient, home: ProviderHome, environ: Mapping[str, str]
 ) -> str | None:
-    """Return the address that the user gave for a provider, None without one."""
+    """Return the address that the user set for a provider, or None."""
     if client.command == "claude" and (named := find_settings_address(environ)):
         return named
     named = next((environ[name] for name in home.says if environ.get(name)), None)
     if named is None or home is not OLLAMA:
         return named
-    url = named if "//" in named else f"http://{named}"  # its host may stand alone
+    url = named if "//" in named else f"http://{named}"  # it may be a host alone
     parts = urlsplit(url)
     host = "127.0.0.1" if parts.hostname in (None, "0.0.0.0", "::") else parts.hostname  # noqa: S104 - dialled
     return f"{parts.scheme}://{host}:{parts.port or 11434}"
 
 
 def is_foreign(client: KnownClient, upstreams: Sequence[Upstream]) -> bool:
-    """Tell whether requests go to a server that is none of the client's own providers."""
+    """Tell whether requests go to a server that is not one of the client's own providers."""
     own = {home.base_url for home in client.homes}
     return any(one.root not in own for one in upstreams)
 
@@ -320,10 +320,10 @@ def is_foreign(client: KnownClient, upstreams: Sequence[Upstream]) -> bool:
 def make_environment(
     client: KnownClient, place: ClientPlace, told: ClientStart, *, keyless: bool
 ) -> dict[str, str]:
-    """Return the variables that a client is run with.
+    """Return the variables to run a client with.
 
-    A server that is not the client's own provider gets a placeholder for a key where the user has
-    none, so that no login is sent there; with `keyless` it gets it whatever the user has.
+    If the server is not the client's own provider and the user has no key, it gets a placeholder as
+    key, so that no login is sent there; with `keyless` it always gets the placeholder.
     """
     made = dict(place.environ)
     made |= {name: place.root + path for name, path in client.variables.items()}
@@ -343,7 +343,7 @@ def make_environment(
 PROXIES: Final = (
     "HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"
 )  # fmt: skip
-"""Variables that would send a client's requests for this machine elsewhere."""
+"""Variables that would send a client's requests to 127.0.0.1 through another proxy."""
 
 CLEARED: Final = frozenset(name for home in MANY for name in home.keys)
-"""Variables that are taken away where they are empty."""
+"""Variables that are removed if they are empty."""

@@ -1,4 +1,4 @@
-"""`ullage compact`: the messages of a file, or a session, made smaller; or what would be done."""
+"""`ullage compact`: make the messages of a file, or a session, smaller, or show the plan."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ RATIO: Final = 0.6
 """The share of the window to reach by default."""
 
 TURNS: Final = 10
-"""Calls for which a saving is estimated: a piece of work more, as agents go."""
+"""Further calls for the estimate of a saving: a typical piece of an agent's work."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -88,7 +88,7 @@ SESSIONS: Final = ("embedded", "api_key_env", "workspace", "tools")
 
 
 def run(given: argparse.Namespace) -> int:
-    """Do the work; 1 where the target is missed."""
+    """Do the work; exit code 1 if the target is missed."""
     if given.file == "-" or is_file(given.file):
         _without(given, SESSIONS, "sessions")
         if given.summarizer != SAME:
@@ -110,7 +110,7 @@ def _without(given: argparse.Namespace, names: tuple[str, ...], whose: str) -> N
 
 
 def _compact_session(given: argparse.Namespace) -> int:
-    """Compact a session of the log; what was done goes to stdout."""
+    """Compact a session of the log; the result goes to stdout."""
     with desk.lend_log(given) as log:
         try:
             session = desk.find_session(log, given.file)
@@ -148,7 +148,7 @@ def _compact_session(given: argparse.Namespace) -> int:
 
 
 def _report(done: Compacting, given: argparse.Namespace, model: str) -> int:
-    """Print what was done, or would be; return the exit code."""
+    """Print the result or the plan; return the exit code."""
     outcome, count = done.view.compaction, done.view.prepared.count
     if outcome is None:
         target = _target(done, given)
@@ -163,14 +163,14 @@ def _report(done: Compacting, given: argparse.Namespace, model: str) -> int:
 
 
 def _target(done: Compacting, given: argparse.Namespace) -> int:
-    """Return the size that was aimed at, in tokens; a share was, where the window is known."""
+    """Return the target size in tokens; from a share, it needs a known window."""
     if given.target is not None:
         return int(given.target)
     return int((done.view.window.input_tokens or 0) * (_ratio(given) or RATIO))
 
 
 def _ratio(given: argparse.Namespace) -> float | None:
-    """Return the share of the window to go to, None where a size was given alone."""
+    """Return the target share of the window, or None if only a size was given."""
     if given.ratio is None and given.target is not None:
         return None
     return RATIO if given.ratio is None else float(given.ratio)
@@ -181,7 +181,7 @@ def _policy(given: argparse.Namespace) -> Policy | None:
 
 
 def _watch_session(bar: progress.Bar) -> Callable[[Told], None]:
-    """Return what draws how far a summary of a session is."""
+    """Return a listener that draws the progress of a session's summary."""
 
     def hear(event: Told) -> None:
         told = event.data if isinstance(event, Live) else {}
@@ -192,17 +192,17 @@ def _watch_session(bar: progress.Bar) -> Callable[[Told], None]:
 
 
 def _report_answers(bar: progress.Bar, done: int, total: int | None) -> None:
-    """Draw how many requests for a summary are answered."""
+    """Draw the number of answered requests for a summary."""
     if bar.unit != "answers":
         bar.begin("summarising", "answers")
-    bar(done, total if done else None)  # the seconds show until the first is there
+    bar(done, total if done else None)  # the seconds show until the first one
 
 
 # ── a file ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def _file(given: argparse.Namespace) -> int:
-    """Print the messages, or the plan; what was done goes to stderr. 1: the target is missed."""
+    """Print the messages or the plan, and the result on stderr; exit code 1 for a missed size."""
     with progress.watch(f"reading {Path(given.file).name}") as bar:
         session = importers.load(given.file, source=given.source, report=bar)
     notes.warn(session)
@@ -240,7 +240,7 @@ def _file(given: argparse.Namespace) -> int:
 
 
 def _list(outcome: Outcome) -> None:
-    """Print a line for each message that would go or shrink, and what would stand for them."""
+    """Print a line for each removed or shortened message, and the text that replaces them."""
     rows = list(outcome.changes())
     if not rows:
         return
@@ -257,12 +257,12 @@ def _list(outcome: Outcome) -> None:
 
 
 WORDS: Final = 48
-"""Cells of a message's beginning in a list."""
+"""Cells for the beginning of a message in a list."""
 
 
 @contextmanager
 def _store(given: argparse.Namespace) -> Iterator[ullage.Store | None]:
-    """Lend the store that is named; a dry run opens none."""
+    """Lend the named store; a dry run opens none."""
     if given.store is None or given.dry_run:
         yield None
         return
@@ -274,7 +274,7 @@ def _store(given: argparse.Namespace) -> Iterator[ullage.Store | None]:
 
 
 def _pays(made: Checkpoint, model: str | None) -> str:
-    """Return what it saves over the next ten calls, against the cached prefix that is lost."""
+    """Return the saving over the next ten calls, against the lost cached prefix."""
     prices = default().windows.prices(Question(model)) if model is not None else ()
     saved = made.saving(TURNS, prices)
     dollars = f", about ${saved.dollars:.4f}" if prices and saved.dollars is not None else ""
@@ -288,7 +288,7 @@ def _pays(made: Checkpoint, model: str | None) -> str:
 
 
 def _format_outcome(found: Outcome, *, dry: bool) -> str:
-    """Return what was done, or would be, in one line."""
+    """Return the result or the plan in one line."""
     if not found.changed:
         why = explain_unchanged(found.reason or "", found.target, found.before)
         return f"nothing changed: {why}"

@@ -1,4 +1,4 @@
-"""`ullage completion`: what a shell completes, written from the command line's own parser."""
+"""`ullage completion`: completion scripts for shells, made from the command line's own parser."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def run(given: argparse.Namespace) -> int:
 
 
 Options = Mapping[str, tuple[str, ...]]
-"""The options of a command, each with the values that it may take, none where anything goes."""
+"""The options of a command with their possible values, empty if any value is allowed."""
 
 
 def _commands(top: argparse.ArgumentParser) -> dict[str, Options]:
-    """Return the options of each command; values without an option are those of arguments."""
+    """Return the options of each command; the values of arguments stand under no option."""
     (subs,) = (a for a in top._actions if isinstance(a, argparse._SubParsersAction))  # noqa: SLF001 - argparse offers no reading of a parser
     return {name: dict(_options(sub)) for name, sub in subs.choices.items()}
 

@@ -1,7 +1,7 @@
-"""`ullage config show`: every setting, its value, and where that comes from.
+"""`ullage config show`: every setting, its value, and its origin.
 
-The text is TOML, so that it can go into a file as it stands. It knows what `ullage.config` reads
-and not what a setting does; keys, tokens and passwords within a URL are not shown.
+The text is TOML, so that it can be used as a file. The module knows which settings `ullage.config`
+reads, but not their effect. Keys, tokens and passwords in a URL are not shown.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SUMMARY = "show the settings and where they come from"
 HIDDEN: Final = "api_key"
 TOKENS: Final = "serve.tokens."
 TABLES: Final = ("context_windows", "base_models", "shares", "summarizer")
-"""Settings of the library that are tables, besides `policy`, which may be a name."""
+"""Settings of the library that are tables; `policy` may be one, or a name."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +42,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def value(configured: Configured, key: str) -> Any:
-    """Return a setting as JSON has it and as it may be shown."""
+    """Return a setting as JSON data, safe to be shown."""
     if key in configured.tree:
         held = configured.tree[key]
         if key == "policy" and held.keys() == {"preset"}:
@@ -68,7 +68,7 @@ def _safe(held: Any, path: str) -> Any:
 
 
 def safe(url: str) -> str:
-    """Return a base URL as it may be shown, whatever was written there."""
+    """Return a base URL that is safe to be shown, whatever was written there."""
     try:
         return mask_url(url)
     except ValueError:
@@ -76,7 +76,7 @@ def safe(url: str) -> str:
 
 
 def _keys(configured: Configured) -> tuple[str, ...]:
-    """Return the settings in order; those that are tables stand last, as TOML wants it."""
+    """Return the settings in order; tables come last, as TOML requires."""
     named = (*KEYS, *(["serve"] if "serve" in configured.tree else []))
     tables = [key for key in named if _is_table(configured, key)]
     return (*(key for key in named if key not in tables), *tables)
@@ -121,7 +121,7 @@ def _text(configured: Configured, *, origin: bool) -> str:
 
 
 def _table(configured: Configured, key: str, held: Any) -> Iterator[tuple[str, str]]:
-    """Yield the lines of a table, each with its origin; an empty one is a comment."""
+    """Yield the lines of a table, each with its origin; an empty table is a comment."""
     if not held:
         yield f"# [{key}] is empty", _origin(configured, key)
         return
@@ -140,7 +140,7 @@ def _secrets(configured: Configured) -> Iterator[tuple[str, str]]:
 
 
 def _entries(held: Mapping[str, Any], key: str) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield the values in a table, with their paths below it."""
+    """Yield the values in a table, with their paths in it."""
     for name, one in held.items():
         if isinstance(one, Mapping):
             for path, inner in _entries(one, f"{key}.{name}"):
@@ -156,13 +156,13 @@ def _place(configured: Configured, key: str, path: tuple[str, ...]) -> str:
 
 
 def _name(part: str) -> str:
-    """Return a key as TOML has it."""
+    """Return a key in TOML."""
     plain = part.isascii() and part.replace("-", "_").isidentifier()
     return part if plain else _toml(part)
 
 
 def _toml(held: Any) -> str:
-    """Return a value as TOML has it; texts, numbers and switches are as in JSON."""
+    """Return a value in TOML; texts, numbers and booleans look as in JSON."""
     if isinstance(held, list):
         return f"[{', '.join(map(_toml, held))}]"
     if isinstance(held, Mapping):

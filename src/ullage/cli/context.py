@@ -1,6 +1,6 @@
-"""`ullage context`: what fills the window of a conversation.
+"""`ullage context`: show what fills the window of a conversation.
 
-It reads a file or a session, and hands one report to whatever draws it.
+It reads a file or a session, and passes one report to the module that draws it.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ EPILOG: Final = """examples:
 PROGRAMS: Final = (*places.SOURCES, *recorded.SOURCES)
 
 MOST: Final = 30
-"""Sessions that are listed."""
+"""Most sessions that are listed."""
 
 DIGITS: Final = 15
-"""Of a number of tokens, at most: readers of JSON that use floats hold such sums exactly."""
+"""Most digits of a number of tokens: JSON readers that use floats hold such sums exactly."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -102,7 +102,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Print what fills the window, or write the page."""
+    """Print the parts of the window, or write the page."""
     tried = what_if(given.what_if)
     notes.check_model(strip_window_mark(given.model))
     if given.top < 0:
@@ -191,7 +191,7 @@ def _one(given: argparse.Namespace) -> None:
 def _contents(
     given: argparse.Namespace, shown: recorded.ShownWindow, bar: progress.Bar
 ) -> Contents:
-    """Return what fills the window of the session that was named."""
+    """Return the parts of the window of the named session."""
     if given.source == "ullage":
         return recorded.read_session(given, shown)
     if given.source == "proxy":
@@ -212,7 +212,7 @@ def _read_kept(given: argparse.Namespace) -> list[recorded.RecordedConversation]
 
 
 def _list(given: argparse.Namespace) -> int:
-    """Print a line a session: when, id, project, title."""
+    """Print a line for each session: when, id, project, title."""
     if given.source == "ullage":
         found, total = recorded.list_sessions(given, MOST)
     elif given.source == "proxy":
@@ -254,13 +254,13 @@ def _width() -> int:
 
 
 def _write(name: str, report: Mapping[str, Any]) -> None:
-    """Write the page so that its owner alone can read it: it quotes the session."""
+    """Write the page so that only its owner can read it: it quotes the session."""
     from ullage.cli.page import page
 
     path, flags = Path(name), os.O_WRONLY | os.O_CREAT
     try:
         with os.fdopen(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:
-            if path.is_file():  # no pipe or terminal; it may have been there, open to all
+            if path.is_file():  # a regular file, which may have been open to all
                 path.chmod(0o600)
                 file.truncate(0)
             file.write(page(report))

@@ -1,4 +1,4 @@
-"""`ullage count`: how many tokens a request, a session or a text takes."""
+"""`ullage count`: count the tokens of a request, a session or a text."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Print the count, its band, its basis, and what the file was taken for."""
+    """Print the count, its band, its basis, and the detected form of the file."""
     data = importers.content(given.file)
     notes.check_model(strip_window_mark(given.model))
     found, form, what = _text(given, data) if given.text else _either(given, data)
@@ -54,7 +54,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _either(given: argparse.Namespace, data: bytes) -> tuple[Count, str, str]:
-    """Count messages; what holds none is plain text, unless it was meant as JSON and is broken."""
+    """Count messages; other content is plain text, unless it is broken JSON."""
     try:
         return _messages(given, data)
     except BrokenJson as error:
@@ -71,7 +71,7 @@ def _either(given: argparse.Namespace, data: bytes) -> tuple[Count, str, str]:
 
 JSON_NAMES: Final = (".json", ".jsonl", ".ndjson")
 KEYS: Final = (b'"role"', b'"content"', b'"messages"', b'"input"')
-"""Names and keys by which a broken file was meant as messages."""
+"""Names and keys which show that a broken file was meant as messages."""
 
 
 def _is_meant(name: str, data: bytes) -> bool:
@@ -79,7 +79,7 @@ def _is_meant(name: str, data: bytes) -> bool:
 
 
 def _messages(given: argparse.Namespace, data: bytes) -> tuple[Count, str, str]:
-    """Count what stands in the window at the end of a file."""
+    """Count the messages in the window at the end of a file."""
     with progress.watch(f"reading {Path(given.file).name}") as bar:
         session = importers.parse(data, source=given.source, path=given.file, report=bar)
     notes.warn(session)

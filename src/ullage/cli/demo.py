@@ -1,9 +1,9 @@
 """`ullage demo`: one conversation, several windows long, unguarded and guarded, on a real server.
 
-Starts the embedded llama.cpp server with a small model, finds its window by asking it, and draws
-on stderr how each turn fills it (a gauge line a turn where that is no terminal). What was said
-early is asked for at the end; whether it was in the request is looked up by this program, whatever
-the model answers. The table (or one JSON document) goes to stdout.
+It starts the embedded llama.cpp server with a small model, asks it for its window, and draws on
+stderr how each turn fills it (one gauge line for each turn without a terminal). At the end the
+model is asked for facts from the beginning. The program checks whether each fact was in the
+request, whatever the model answers. The table (or one JSON document) goes to stdout.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ TURNS: Final = 64
 QUICK_TURNS: Final = 22
 QUICK_WINDOW: Final = 1536
 OUTPUT: Final = 24
-"""Tokens of an answer: enough for two short sentences, so that the time goes to the windows."""
+"""Tokens of an answer: enough for two short sentences, so that most of the time goes to the
+windows."""
 
 MODEL: Final = "smollm2-135m"
 
@@ -43,10 +44,10 @@ GROUPS: Final[Mapping[str, str]] = {
     "facts_found": "  or found",
     "facts_answered": "  answered",
 }
-"""What is counted of the facts, and the words of the table for it."""
+"""The counts of facts, and their names in the table."""
 
 BEFORE: Final = 45
-"""Characters that are shown of a line before the fact in it."""
+"""Characters of a line that are shown before the fact in it."""
 
 CHECKED: Final = """
   sent, search: looked up by this program in the request, and in the texts left out of it;
@@ -84,7 +85,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Run the demo; exits with 1 when a guarded turn failed."""
+    """Run the demo; exit code 1 if a guarded turn failed."""
     size, length = (QUICK_WINDOW, QUICK_TURNS) if given.quick else (WINDOW, TURNS)
     turns = scenario.script(length)
     started = time.perf_counter()
@@ -131,7 +132,7 @@ def _summaries(chat: DuelClient) -> dict[str, Any]:
 
 
 class _Watch:
-    """Shows one side: its fill turn by turn, then what became of the facts."""
+    """Shows one side: the window turn by turn, then the results for the facts."""
 
     def __init__(self, title: str, window: int) -> None:
         self._live = lines.fits(sys.stderr)
@@ -141,7 +142,7 @@ class _Watch:
         _say("" if self._live else f"\n{title}")
 
     def show(self, step: Step) -> None:
-        """Show one step; of a conversation that is dead only that it still is."""
+        """Show one step; for a conversation that has failed, only that it still fails."""
         sent = None if step.error else step.tokens
         self._chart.add(TurnFill(sent, compacted=bool(step.compactions)), _describe(step))
         if not self._live and not self._dead:
@@ -173,7 +174,7 @@ def _describe(step: Step) -> str:
 
 
 def _remember(step: Step) -> str:
-    """Return what became of a fact: where it stood when it was asked for, and the answer."""
+    """Return the result for a fact: where it was found, and the answer."""
     fact = step.asks
     assert fact is not None  # noqa: S101 - only steps that ask are kept
     where = "sent" if step.held else "search" if step.found else "sent"

@@ -1,6 +1,6 @@
-"""What the commands on sessions have in common: which log, which model, which session.
+"""The common parts of the session commands: log, model and session.
 
-It opens and starts what the arguments name, and ends it again. It knows no turn.
+The module opens and starts what the arguments name, and closes it again. It does not know turns.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ullage.tools import Executor, Sandbox, Workspace
 
 
 def say(text: str) -> None:
-    """Tell people something; the answer alone goes to stdout."""
+    """Tell people something on stderr; only the answer goes to stdout."""
     lines.note(text)
 
 
@@ -40,7 +40,7 @@ def say(text: str) -> None:
 
 
 def add_log(parser: argparse.ArgumentParser) -> None:
-    """Declare where sessions are kept."""
+    """Declare the place of sessions."""
     parser.add_argument(
         "--store",
         metavar="URL",
@@ -50,7 +50,7 @@ def add_log(parser: argparse.ArgumentParser) -> None:
 
 
 def store_url(given: argparse.Namespace) -> str:
-    """Return where sessions are kept."""
+    """Return the URL of the place of sessions."""
     named = config.load(options=[("--store", "store", given.store)]).settings.store
     if named:
         return str(named)
@@ -59,7 +59,7 @@ def store_url(given: argparse.Namespace) -> str:
 
 @contextmanager
 def lend_log(given: argparse.Namespace, *, create: bool = False) -> Iterator[EventLog]:
-    """Lend the log; without `create` it must be there."""
+    """Lend the log; without `create` it must exist."""
     embeddings = config.load().settings.embeddings
     url = store_url(given)
     new = find_new_folder(url) if create else None
@@ -85,7 +85,7 @@ def open_overviews(log: EventLog) -> Overviews:
 
 
 def _apply_retention(log: EventLog) -> None:
-    """Erase the sessions that are older than the setting `retention_days`; say how many."""
+    """Erase the sessions that are older than the setting `retention_days`; report how many."""
     days = config.load().settings.retention_days
     old = [] if days is None else list_old_sessions(log, time.time() - days * DAY_S)
     if old:
@@ -97,9 +97,9 @@ def _apply_retention(log: EventLog) -> None:
 
 
 def find_session(log: EventLog, name: str | None) -> Session:
-    """Return the session of this name or of its beginning; the one begun last without a name.
+    """Return the session with this name or beginning; without a name, the newest one.
 
-    Raises UnknownSession where there is none, and ConfigurationError where several begin so.
+    Raises UnknownSession for no match, and ConfigurationError for several.
     """
     heads = log.sessions()
     if name is None and heads:
@@ -122,9 +122,9 @@ def find_session(log: EventLog, name: str | None) -> Session:
 
 
 def _find_newest(log: EventLog, heads: Sequence[Head]) -> Session:
-    """Return the session that a person began last: not a subagent's, where there is another.
+    """Return the session that a person began last, not a subagent's if there is another.
 
-    One whose text was erased is left out.
+    A session whose text was erased is skipped.
     """
     for head in reversed(heads):
         if is_purged(log.read(head.session, head.seq - 1)):
@@ -135,9 +135,9 @@ def _find_newest(log: EventLog, heads: Sequence[Head]) -> Session:
 
 
 def find_open_session(log: EventLog, name: str | None, *, take_over: bool) -> Session:
-    """Return the session of this name, or the one that it goes on in; what was followed is told.
+    """Return the session of this name, or its continuation, which is reported.
 
-    With `take_over` this process is its writer from here on, whoever was before.
+    With `take_over`, this process becomes its writer from here on.
     """
     named = find_session(log, name)
     found = follow_session(named)
@@ -152,7 +152,7 @@ def find_open_session(log: EventLog, name: str | None, *, take_over: bool) -> Se
 
 
 def add_work(parser: argparse.ArgumentParser) -> None:
-    """Declare what the agent may do, and with what."""
+    """Declare the rights and the equipment of the agent."""
     group = parser.add_argument_group("work")
     presenting.add_context(group)
     group.add_argument(
@@ -209,7 +209,7 @@ def add_work(parser: argparse.ArgumentParser) -> None:
 
 
 def add_guidance(group: argparse._ActionsContainer) -> None:
-    """Declare what a model is told besides the request: skills, the project's instructions."""
+    """Declare the additional guidance of a model: skills, the project's instructions."""
     group.add_argument(
         "--skills", metavar="DIR", action="append", default=[], help="a folder of SKILL.md folders"
     )
@@ -223,29 +223,19 @@ def add_guidance(group: argparse._ActionsContainer) -> None:
 
 
 def make_sandbox(given: argparse.Namespace) -> Sandbox:
-    """Return what the arguments grant the shell."""
+    """Return the rights that the arguments give the shell."""
     return Sandbox(network=given.network, as_root=given.allow_root)
 
 
 def explain_shell(given: argparse.Namespace) -> str:
-    """Return why no command of the agent will run, "" where they do or are not wanted."""
+    """Return why no command of the agent can run, or "" if commands run or are not wanted."""
     if not given.shell or given.tools is False:
         return ""
     return make_sandbox(given).lacking(Workspace(Path(given.workspace or ".")))
 
 
-def read_policy(given: argparse.Namespace) -> Policy | None:
-    """Return the policy that the arguments name, None if they name none."""
-    return None if given.policy is None else Policy.from_name(given.policy)
-
-
-def make_agent(
-    given: argparse.Namespace, provider: Provider, policy: Policy | None = None
-) -> Agent:
-    """Return the agent that the arguments describe, with a `policy` instead of theirs if given.
-
-    Faults of skills are reported on stderr.
-    """
+def make_agent(given: argparse.Namespace, provider: Provider) -> Agent:
+    """Return the agent that the arguments describe; problems with skills are reported."""
     workspace = Path(given.workspace or ".")
     if not workspace.is_dir():
         raise ConfigurationError(f"--workspace {given.workspace} is no folder")
@@ -275,14 +265,14 @@ def make_agent(
 
 
 def say_guides(agent: Agent) -> None:
-    """Say which instructions of the project the model is given, and what is wrong with them."""
+    """Report which instructions of the project the model gets, and their problems."""
     for guide in agent.read_guides(tell=say):
         cut = "" if guide.whole else ", cut"
         say(f"instructions: {guide.source} ({len(guide.text):,} characters{cut})")
 
 
 def turn_options(given: argparse.Namespace) -> TurnOptions:
-    """Return how each turn is run."""
+    """Return the options of each turn."""
     return {
         "mode": "plan" if given.plan else "build",
         "permission": given.permission,
@@ -293,7 +283,7 @@ def turn_options(given: argparse.Namespace) -> TurnOptions:
 
 
 def confirm_loss(given: argparse.Namespace, what: str) -> None:
-    """Ask whoever sits there; raises ConfigurationError without a yes."""
+    """Ask the person for confirmation; raises ConfigurationError without a yes."""
     if given.yes:
         return
     if not lines.is_terminal(sys.stdin):

@@ -1,4 +1,4 @@
-"""`ullage docs`: the documentation of this very version in a browser, with the network off."""
+"""`ullage docs`: open the documentation of this version in a browser, without the network."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def find_page(wanted: str, names: Iterable[str]) -> str:
-    """Return the name of a page that is wanted by it, or by its last part where one has that."""
+    """Return the name of the wanted page, by its whole name or by its last part."""
     known = list(names)
     asked = wanted.removesuffix(".md").removesuffix(".html").strip("/")
     ends = [name for name in known if name.rpartition("/")[2] == asked]

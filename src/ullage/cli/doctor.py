@@ -1,7 +1,7 @@
-"""`ullage doctor`: what serves models on this machine, what it serves, and what is wrong with it.
+"""`ullage doctor`: list this machine's model servers, their models, and their problems.
 
-Only the loopback interface is asked, no key is sent and no model is loaded. Of credentials it
-tells the names of variables, never a value. It knows no server's protocol; the probes do.
+It asks only the loopback interface, sends no key and loads no model. For credentials it shows the
+names of variables, never a value. The module does not know the servers' protocols; the probes do.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ PORTS: Final[Mapping[int, str]] = {
     4000: "LiteLLM",
     1337: "Jan",
 }
-"""The ports that servers take when nobody says otherwise, by the server that is usual there."""
+"""The default ports of servers, with the server that usually uses each."""
 
 LIMITS: Final = Timeouts(connect_s=0.5, read_s=3.0)
 PATIENCE_S: Final = 1.0
-"""After this long a line on stderr tells what is waited for."""
+"""Seconds before a line on stderr tells the reason for waiting."""
 
 MOST_PORTS: Final = 64
 MOST_MODELS: Final = 16
-"""Models asked about at one server; a hub may list hundreds."""
+"""Most models to ask about at one server; a hub may list hundreds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """One model of a server: its window, and how many slots may share it."""
+    """One model of a server: its window, and the number of slots that may share it."""
 
     model: str
     window: Window
@@ -71,8 +71,8 @@ class Served:
 class Local:
     """One server that answers.
 
-    `server` is "" where it was not recognised; `unasked` counts the models that it lists beyond
-    those that were asked about.
+    `server` is "" if it was not recognised; `unasked` is the number of listed models that were not
+    asked about.
     """
 
     url: str
@@ -84,7 +84,7 @@ class Local:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong, and what helps."""
+    """A problem, and its fix."""
 
     what: str
     fix: str
@@ -92,7 +92,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class DoctorReport:
-    """What the doctor found; `asked` are the URLs."""
+    """The findings of the doctor; `asked` are the URLs."""
 
     versions: Mapping[str, str]
     asked: Sequence[str]
@@ -121,13 +121,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="ask no server: compare the installed files of ullage with their record, with `all` "
         "those of its dependencies too; exit code 1 where any differs",
     )
-    from ullage.cli import watch  # it examines servers as this module does
+    from ullage.cli import watch  # it examines servers in the same way
 
     watch.arguments(parser)
 
 
 def _ports(text: str) -> list[int]:
-    """Read `--ports`; raises what argparse reports as wrong usage."""
+    """Read `--ports`; raises errors that argparse reports as wrong usage."""
     ports: list[int] = []
     for word in text.split(","):
         number = word.strip()
@@ -141,7 +141,7 @@ def _ports(text: str) -> list[int]:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Print the report; that nothing answers is an answer too, so the exit code is 0."""
+    """Print the report; the exit code is 0 even if nothing answers."""
     if given.verify:
         if given.watch or given.once or given.ports or given.store:
             raise ConfigurationError(
@@ -177,7 +177,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _urls(ports: Iterable[int] | None, base_url: str | None) -> list[str]:
-    """Return the base URLs to ask: of the ports, else the configured one of this machine first."""
+    """Return the base URLs to ask: those of the ports, the configured local one first."""
     urls = [f"http://127.0.0.1:{port}/v1" for port in (PORTS if ports is None else ports)]
     if ports is not None or base_url is None or not _web(base_url) or not loopback(base_url):
         return urls
@@ -194,7 +194,7 @@ def _web(url: str) -> bool:
 
 
 def _place(url: str) -> tuple[int | None, str]:
-    """Name a server of this machine, whichever of its names the URL has."""
+    """Identify a server of this machine, whichever of its host names the URL has."""
     parts = urlsplit(url)
     return parts.port, parts.path.rstrip("/").removesuffix("/v1")
 
@@ -240,7 +240,7 @@ def _make_served(model: str, found: Found) -> Served:
 
 
 class _Talk:
-    """What is said with one server: the models it lists, and whether it answered."""
+    """The dialogue with one server: the models that it lists, and whether it answered."""
 
     def __init__(self, ask: Callable[[HttpRequest], HttpResponse]) -> None:
         self._ask = ask
@@ -249,7 +249,7 @@ class _Talk:
         self.models: list[str] = []
 
     def hear(self, url: str, model: str | None = None, server: str = "") -> Found:
-        """Drive one probe to its end."""
+        """Run one probe to its end."""
         asking = probe(url, model, None, time.time(), server)
         try:
             what = next(asking)
@@ -272,7 +272,7 @@ class _Talk:
 
 
 def _loads(url: str) -> bool:
-    """Tell whether asking this would load a model: a router's child that is not loaded."""
+    """Tell whether this request would load a model: a router's child that is not loaded."""
     parts = urlsplit(url)
     return (
         parts.path.endswith("/props")
@@ -309,7 +309,7 @@ def diagnose(local: Local) -> Iterator[Problem]:
 
 
 def _cut(where: str, bound: int, window: Window) -> Iterator[Problem]:
-    """Yield the problem of an Ollama model that has less than it could have."""
+    """Yield the problem of an Ollama model with a smaller window than it could have."""
     trained = max((c.tokens for c in window.claims if c.kind == "trained"), default=0)
     if bound < trained:
         yield Problem(
@@ -322,7 +322,7 @@ def _cut(where: str, bound: int, window: Window) -> Iterator[Problem]:
 
 
 def _remedy(local: Local) -> str:
-    """Say what helps where a server tells no window."""
+    """Return the remedy for a server that reports no window."""
     if "wants a key" in local.complaint:
         return f"no key is sent from here: ullage window --base-url {local.url}/v1 --api-key-env N"
     if not local.server:
@@ -334,7 +334,7 @@ def _remedy(local: Local) -> str:
 
 
 def credentials(environment: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the variables that are set and hold a provider's key by custom: names only."""
+    """Return the set variables that usually hold a provider's key: names only."""
     listings = Listings()
     held: dict[str, list[str]] = {}
     for provider in listings.names():
@@ -345,7 +345,7 @@ def credentials(environment: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def _load_settings() -> tuple[Configured, list[Problem]]:
-    """Return the settings; broken ones are a problem to report, not the end of the report."""
+    """Return the settings; broken ones become a problem of the report."""
     try:
         found = config.load()
     except ConfigurationError as error:
@@ -354,7 +354,7 @@ def _load_settings() -> tuple[Configured, list[Problem]]:
     url = found.settings.base_url
     if url is None or _web(url):
         return found, []
-    # Not repeated: what is no URL may hold a password anywhere.
+    # Not repeated: an invalid URL may hold a password anywhere.
     what = f"the base_url of {found.origins['base_url']} is no http or https URL"
     return found, [Problem(what, "write one such as http://127.0.0.1:8080/v1")]
 
@@ -377,7 +377,7 @@ def _settings(found: Configured, cache: Path) -> dict[str, Any]:
 
 
 def _describe_store(url: str) -> dict[str, Any]:
-    """Return the version of the schema of a store. Raises what `read_schema` raises."""
+    """Return the version of a store's schema. Raises as `read_schema` does."""
     from ullage.storage.schema import read_schema
 
     found = read_schema(url)
@@ -397,7 +397,7 @@ def _versions(cache: Path) -> dict[str, str]:
 
 
 def _plain(report: DoctorReport) -> dict[str, Any]:
-    """Return the report as JSON has it, each window with whether it is known."""
+    """Return the report for JSON, with whether each window is known."""
     told = asdict(report)
     for local, plain in zip(report.servers, told["servers"], strict=True):
         for served, one in zip(local.models, plain["models"], strict=True):
@@ -468,5 +468,5 @@ def _model(served: Served) -> Iterator[str]:
 
 
 def _clean(text: str) -> str:
-    """Return a line without what could steer a terminal: servers choose their models' names."""
+    """Return a line without control characters, since servers choose their models' names."""
     return "".join(c if c.isprintable() else "?" for c in text)

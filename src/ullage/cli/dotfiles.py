@@ -1,8 +1,8 @@
-"""Settings files of other programs: shows a change, asks, keeps a backup, takes it back.
+"""Settings files of other programs: shows a change, asks, keeps a backup, reverts it.
 
-Claude Code's settings are JSON, of which one member is ours; the files of tmux and shells are
-text, of which the lines between two marks are ours. All other bytes stay as they are. A file that
-cannot be read as what it should be is refused, not repaired.
+Claude Code's settings are JSON with one member of ours; the files of tmux and shells are text with
+our lines between two marks. All other bytes stay as they are. A file with invalid content is
+refused, not repaired.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KEY: Final = "statusLine"
 NAME: Final = "__ullage_line"
 
 BLOCKS: Final[Mapping[str, str]] = {
-    # Parsed again, it is not added again: the condition is tmux's own (2.4 and newer).
+    # Reading it twice does not add it twice: the condition is tmux's own (2.4 and newer).
     "tmux": """\
 %if #{{?#{{m:*statusline*,#{{status-right}}}},0,1}}
 set -g status-right-length 120
@@ -55,11 +55,11 @@ if status is-interactive; and not functions -q {NAME}_before
 end
 """,
 }
-"""What is put into each file; `command` is how this program is called."""
+"""The block for each file; `command` is the command line of this program."""
 
 
 class FilePatch(NamedTuple):
-    """What a file holds and is to hold; None where there is none. `saved` is its backup."""
+    """The content of a file before and after, None for no file. `saved` is its backup."""
 
     path: Path
     before: bytes | None
@@ -68,7 +68,7 @@ class FilePatch(NamedTuple):
 
 
 def run(given: argparse.Namespace) -> int:
-    """Install or take back; the exit code is 0 where the file is as was asked."""
+    """Install or uninstall; the exit code is 0 if the file is as requested."""
     where = name_program(given)
     called = command()
 
@@ -81,9 +81,9 @@ def run(given: argparse.Namespace) -> int:
 
 
 class Installed(NamedTuple):
-    """What is put into files: its name for people, the end of a backup's name, and its sign.
+    """An installed part of a file: its name for people, the suffix of its backup, and its check.
 
-    `is_there` tells whether a file has it already: its backup is older then, and stays.
+    `is_there` tells whether a file has it already: then its backup is older, and stays.
     """
 
     name: str
@@ -92,7 +92,7 @@ class Installed(NamedTuple):
 
 
 def name_program(given: argparse.Namespace) -> str:
-    """Return the program that is meant; raises ConfigurationError for two."""
+    """Return the named program; raises ConfigurationError for two."""
     if given.install is not None and given.uninstall is not None:
         raise ConfigurationError("give --install or --uninstall, not both")
     return str(given.install or given.uninstall)
@@ -104,9 +104,9 @@ def change_file(
     make: Callable[[bytes | None, bytes | None], bytes | None],
     kind: Installed,
 ) -> int:
-    """Show what `make` makes of a file and its backup, ask, and write it; return the exit code.
+    """Show what `make` makes of a file and its backup, ask, write it; return the exit code.
 
-    `make` returns None for a file that is to go, and raises ValueError for one it cannot change.
+    `make` returns None to delete the file, and raises ValueError for one it cannot change.
     """
     saved_at = path.with_name(path.name + kind.backup)
     before, saved = _read(path), _read(saved_at)
@@ -129,9 +129,9 @@ def change_file(
 
 
 def command(name: str = "statusline") -> str:
-    """Return how this program is called, in words of a shell: by path, since PATH may differ.
+    """Return the command line of this program, by path, since PATH may differ.
 
-    It runs in folders of strangers: no module is to be loaded from there (`-P`).
+    It runs in folders of strangers, so no module may be loaded from there (`-P`).
     """
     beside = Path(sys.executable).with_name("ullage")
     script = str(beside) if beside.exists() else shutil.which("ullage")
@@ -158,16 +158,16 @@ def find_path(where: str, environ: Mapping[str, str]) -> Path:
 
 
 def install(where: str, before: bytes | None, called: str, *, force: bool = False) -> bytes:
-    """Return the file with the status line; raises ValueError for what cannot be changed."""
+    """Return the file with the status line; raises ValueError if it cannot be changed."""
     if where == "claude":
         return _set_line(before, called, force=force)
     return add_block(before or b"", BLOCKS[where].format(command=called))
 
 
 def uninstall(where: str, before: bytes | None, saved: bytes | None, called: str) -> bytes | None:
-    """Return the file without the status line, None where it is to go.
+    """Return the file without the status line, or None to delete it.
 
-    Where nothing changed since, it is what stood there before, to the byte.
+    If nothing changed since, it is the original content, byte for byte.
     """
     if before is None:
         return None
@@ -192,7 +192,7 @@ def _set_line(before: bytes | None, called: str, *, force: bool) -> bytes:
 
 
 def remove_line(before: bytes, saved: bytes | None) -> bytes:
-    """Return the file without our member, or with the one that stood there before."""
+    """Return the file without our member, or with the original one."""
     if before.strip() and not is_ours(parse(decode(before), KEY).get(KEY)):
         return before
     return remove_member(before, KEY, saved)
@@ -208,7 +208,7 @@ def is_ours(value: object) -> bool:
 
 
 def show_change(change: FilePatch) -> str:
-    """Return the change as a unified diff, with nothing in it that steers a terminal."""
+    """Return the change as a unified diff without control characters."""
     old, new = (_list_lines(data) for data in (change.before, change.after))
     here = str(change.path)
     was, now = (os.devnull if data is None else here for data in (change.before, change.after))
@@ -241,7 +241,7 @@ def _read(path: Path) -> bytes | None:
 
 
 def _write(change: FilePatch, backup: Path, kind: Installed, *, keep: bool) -> None:
-    """Write the file, or remove it; a first backup is kept until the change is taken back."""
+    """Write or remove the file; the first backup stays until the change is reverted."""
     try:
         if keep and change.before is not None and not kind.is_there(change.before):
             _replace(backup, change.before, like=change.path)
@@ -259,7 +259,7 @@ def _write(change: FilePatch, backup: Path, kind: Installed, *, keep: bool) -> N
 
 
 def _is_installed(data: bytes) -> bool:
-    """Tell whether a file has the status line already: its backup is older, and stays."""
+    """Tell whether a file has the status line already: then its backup is older, and stays."""
     return BEGIN.encode() in data or is_ours(read_fields(data).get(KEY))
 
 
@@ -267,7 +267,7 @@ LINE: Final = Installed("the status line is", BACKUP, _is_installed)
 
 
 def _replace(path: Path, data: bytes, *, like: Path) -> None:
-    """Write a file whole, where a link leads, with the mode that the file had."""
+    """Write a file whole, through a link, with the mode that the file had."""
     target = Path(os.path.realpath(path))
     target.parent.mkdir(parents=True, exist_ok=True)
     mode = like.stat().st_mode & 0o7777 if like.exists() else 0o644

@@ -1,6 +1,7 @@
-"""Run the scripted conversation on a real server, with a guard and without, and keep the score.
+"""Runs the scripted conversation on a real server, with and without a guard, and keeps the score.
 
-It knows the script and the public face of ullage; it prints nothing (the caller watches `Step`s).
+The module knows the script and the public interface of ullage; it prints nothing (the caller
+watches `Step`s).
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ if TYPE_CHECKING:
 HTTP_OK = 200
 
 HITS = 20
-"""Passages that a search for a fact brings; many sheets of the log have the words asked for."""
+"""Passages that a search for a fact returns, since many parts of the log have the same words."""
 
 REPEAT_PENALTY = 1.3
-"""llama.cpp's own parameter: a model as small as the demo's repeats one sentence for ever."""
+"""llama.cpp's own parameter: a model as small as the demo's would repeat one sentence for ever."""
 
 
 class RefusedError(ProviderError):
-    """The server answered a chat request with an error."""
+    """Report that the server answered a chat request with an error."""
 
     def __init__(self, status: int, body: bytes, fault: str) -> None:
         self.status_code = status
@@ -43,13 +44,13 @@ class RefusedError(ProviderError):
 
 @dataclass(frozen=True, slots=True)
 class DuelClient:
-    """The smallest client there is: one server, one model, no streaming."""
+    """A minimal client: one server, one model, no streaming."""
 
     base_url: str
     transport: Transport
 
     def create(self, **request: Any) -> dict[str, Any]:
-        """Send a chat request; raises RefusedError when the server does not answer it."""
+        """Send a chat request; raises RefusedError if the server answers with an error."""
         body = {"temperature": 0, "repeat_penalty": REPEAT_PENALTY, **request}
         answer = self.transport.ask(HttpRequest(f"{self.base_url}/chat/completions", body))
         if answer.status != HTTP_OK:
@@ -60,11 +61,11 @@ class DuelClient:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What happened in one turn. `meter` is the gauge after it; `error` says why it failed.
+    """The events of one turn. `meter` is the gauge after it; `error` says why it failed.
 
-    `tokens` is how much was sent. `asks` is the fact that was asked for, None in most turns, and
-    `answer` what the model said. `held` is the line of the request that had the fact; without one
-    `found` is the line that a search in what was left out brought. Either may be "".
+    `tokens` is the size that was sent. `asks` is the fact that was asked for, None in most turns,
+    and `answer` the model's text. `held` is the line of the request with the fact; without one,
+    `found` is the line that a search in the left-out text returned. Either may be "".
     """
 
     number: int
@@ -80,13 +81,13 @@ class Step:
 
     @property
     def holds(self) -> bool:
-        """Whether the answer holds what was asked for."""
+        """True if the answer contains the fact that was asked for."""
         return self.asks is not None and self.asks.value.lower() in self.answer.lower()
 
 
 @dataclass(slots=True)
 class Score:
-    """How a conversation went; times are in seconds."""
+    """The result of a conversation; times are in seconds."""
 
     guarded: bool
     turns: int = 0
@@ -106,11 +107,11 @@ class Score:
 
 Watch = Callable[[Step], None]
 Send = Callable[[list[Any]], tuple[list[Any], dict[str, Any]]]
-"""Send a history; returns what was really sent, and the reply."""
+"""Sends a history; returns the messages that were really sent, and the reply."""
 
 
 class Unguarded:
-    """Send the history as programs do that trust the window."""
+    """Sends the history as programs do that ignore the window."""
 
     def __init__(self, chat: DuelClient, output: int) -> None:
         self.score = Score(guarded=False)
@@ -120,7 +121,7 @@ class Unguarded:
         self.tokens = 0
 
     def send(self, history: list[Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Send everything."""
+        """Send the whole history."""
         started = time.perf_counter()
         try:
             reply = self._chat.create(messages=history, max_tokens=self._output)
@@ -131,16 +132,16 @@ class Unguarded:
         return history, reply
 
     def search(self, _words: str) -> Iterable[str]:
-        """Return nothing: this client leaves nothing out."""
+        """Return no passages: this client leaves nothing out."""
         return ()
 
     def news(self) -> tuple[tuple[Checkpoint, ...], tuple[str, ...]]:
-        """Return None: this client never compacts."""
+        """Return nothing: this client never compacts."""
         return (), ()
 
 
 class Guarded:
-    """Send the same history with every request going through a guard."""
+    """Sends the same history through a guard."""
 
     def __init__(self, chat: DuelClient, output: int, options: Mapping[str, Any]) -> None:
         self.score = Score(guarded=True)
@@ -167,7 +168,7 @@ class Guarded:
             self.score.saved_tokens += saved
 
     def send(self, history: list[Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Send what the guard makes of the history."""
+        """Send the history as the guard prepares it."""
         sent: list[Any] = []
 
         def create(**request: Any) -> dict[str, Any]:
@@ -188,11 +189,11 @@ class Guarded:
         return sent, reply
 
     def search(self, words: str) -> Iterable[str]:
-        """Return passages of what was left out, the best first."""
+        """Return passages of the left-out text, the best first."""
         return (hit.text for hit in search(words, store=self._store, hits=HITS))
 
     def news(self) -> tuple[tuple[Checkpoint, ...], tuple[str, ...]]:
-        """Return the checkpoints made and the notices given since the last call."""
+        """Return the checkpoints and notices since the last call."""
         made, notes = tuple(self._made), tuple(self._notes)
         self._made.clear()
         self._notes.clear()
@@ -202,7 +203,7 @@ class Guarded:
 def play(
     side: Unguarded | Guarded, system: str, turns: Sequence[ScenarioTurn], watch: Watch
 ) -> Score:
-    """Hold the whole conversation, also past failures, and return the score."""
+    """Hold the whole conversation, even after failures, and return the score."""
     score = side.score
     score.turns = len(turns)
     score.history.append({"role": "system", "content": system})
@@ -225,15 +226,15 @@ def play(
 
 
 def find_line(value: str, texts: Iterable[str]) -> str:
-    """Return the first line that has a value, "" where none has."""
+    """Return the first line with a value, or ""."""
     rows = (row for text in texts for row in text.splitlines())
     return next((row.strip() for row in rows if value in row), "")
 
 
 def _turn(score: Score, turn: ScenarioTurn, send: Send) -> tuple[str, str, str]:
-    """Play one turn into the score; returns the error, the answer, and the line with the fact.
+    """Play one turn into the score; return the error, the answer, and the line with the fact.
 
-    Each is "" where there is none.
+    Each may be "".
     """
     score.history += turn.messages
     try:

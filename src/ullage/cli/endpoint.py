@@ -1,6 +1,6 @@
-"""Which model answers for a command: its options, an embedded server, who writes summaries.
+"""The model of a command: its options, an embedded server, the summarizer.
 
-It starts what the arguments name, and ends it again. It knows no session and no agent.
+The module starts what the arguments name, and stops it again. It does not know sessions or agents.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 
 EMBEDDED: Final = "smollm2-135m"
 WINDOW: Final = 4096
-"""Tokens of the embedded server's window where nobody says: what the small model serves quickly."""
+"""Default window of the embedded server, in tokens: the small model serves it quickly."""
 
 ROOMY: Final = 16_384
-"""Tokens where the clients are agents, at the least: system prompt and tools of Claude Code 2.1
-take 4,200 on the smallest model, which leaves tools out, and some 12,000 on the others."""
+"""Smallest default for agents: system prompt and tools of Claude Code 2.1 take 4,200 tokens on the
+smallest model, which leaves tools out, and some 12,000 on the others."""
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
-    """Declare which model answers."""
+    """Declare the options of the model."""
     group = parser.add_argument_group("model")
     group.add_argument("--model", metavar="ID", help="the model (else the only one that is served)")
     group.add_argument("--base-url", metavar="URL", help="its server (else the setting `base_url`)")
@@ -72,14 +72,14 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 OPTION: Final = "--embedded"
 
 SHORTEST_OPTION: Final = len("--e")
-"""Characters of a beginning of the option that argparse takes for it."""
+"""Length of the shortest prefix that argparse accepts for the option."""
 
 
 def settle_embedded(words: Sequence[str]) -> list[str]:
-    """Return a command line in which `--embedded` never takes what is said for a model.
+    """Return a command line in which `--embedded` never takes the message for a model.
 
-    Its value may be left out, so the word behind it is its model only where there is such a model;
-    `--embedded=MODEL` is always meant as one. What could be a mistake is told.
+    Its value may be left out, so the next word is its model only if there is such a model;
+    `--embedded=MODEL` always names one. A possible mistake is reported.
     """
     settled: list[str] = []
     left = list(words)
@@ -107,16 +107,16 @@ def list_models() -> tuple[str, ...]:
     """Return the names of the embedded models."""
     try:
         from ullage.embedded.catalog import ROWS
-    except ImportError:  # the extra lacks; whoever starts the server says so
+    except ImportError:  # the extra is missing; starting the server reports it
         return (EMBEDDED,)
     return tuple(ROWS)
 
 
 @contextmanager
 def lend_provider(given: argparse.Namespace) -> Iterator[Provider]:
-    """Lend the provider that the arguments name; an embedded server lives as long as that.
+    """Lend the provider that the arguments name; an embedded server runs as long as that.
 
-    What was recorded with a session is filled in before: `origin.complete`.
+    `origin.complete` has filled in the data recorded with a session before.
     """
     from ullage.providers import Limits, Provider
 
@@ -156,7 +156,7 @@ def lend_provider(given: argparse.Namespace) -> Iterator[Provider]:
 
 
 def _origin(given: argparse.Namespace, variable: str | None) -> dict[str, Any]:
-    """Return what a later start needs besides the server: no value of a variable is in it."""
+    """Return the data for a later start besides the server, without values of variables."""
     told = given.embedded
     if told is not None and told.endswith(".gguf"):
         told = str(Path(told).absolute())
@@ -174,7 +174,7 @@ def _start_embedded(given: argparse.Namespace, held: ExitStack) -> tuple[str, st
 
 
 def make_embedded_server(model: str, window: int) -> Server:
-    """Return the embedded server, its model fetched once and kept in the user's cache.
+    """Return the embedded server; its model is fetched once and kept in the user's cache.
 
     `model` is one that the demo knows, or a .gguf file; `window` is in tokens.
     """
@@ -195,10 +195,10 @@ def make_embedded_server(model: str, window: int) -> Server:
 
 
 def roomy(model: str) -> int:
-    """Return a window that agents' own prompts and tools leave room in, for an embedded model."""
+    """Return a window for an embedded model that leaves room after agents' prompts and tools."""
     try:
         from ullage.embedded.catalog import ROWS
-    except ImportError:  # the extra lacks; whoever starts the server says so
+    except ImportError:  # the extra is missing; starting the server reports it
         return WINDOW
     row = ROWS.get(model)
     return WINDOW if row is None else max(row.trained_window, ROOMY)
@@ -223,7 +223,7 @@ def _find_served_model(
 ) -> str:
     """Return the only model of a server, or the preferred one of several.
 
-    Raises ConfigurationError naming those that there are.
+    Raises ConfigurationError that lists the models.
     """
     url = place.listing(base_url)
     ask = HttpRequest(url, api_key=key, auth=place.auth, extra=place.headers)
@@ -260,7 +260,7 @@ def _options(given: argparse.Namespace, dialect: str) -> dict[str, Any]:
 
 
 def add_policy(group: argparse._ActionsContainer) -> None:
-    """Declare the name of a policy; another one, or a changed one, is a setting."""
+    """Declare the name of a policy; other policies are set in the settings."""
     group.add_argument(
         "--policy",
         choices=known_policies(),
@@ -269,7 +269,7 @@ def add_policy(group: argparse._ActionsContainer) -> None:
 
 
 def add_summarizer(group: argparse._ActionsContainer) -> None:
-    """Declare the options of the summarizer."""
+    """Declare the summarizer."""
     group.add_argument(
         "--summarizer",
         metavar="URL|same",
@@ -282,9 +282,9 @@ def add_summarizer(group: argparse._ActionsContainer) -> None:
 
 
 def name_summarizer(given: argparse.Namespace, model: str | None) -> dict[str, Any] | str | None:
-    """Return who writes summaries by the options, as settings name it; None leaves it to them.
+    """Return the summarizer of the options, in the form of the settings, or None without one.
 
-    Of a server with several models it is `model`, where that is one of them.
+    On a server with several models it is `model`, if that is one of them.
     """
     url, name = given.summarizer, given.summarizer_model
     if url is None or url == SAME:
@@ -315,6 +315,6 @@ def name_summarizer(given: argparse.Namespace, model: str | None) -> dict[str, A
 
 
 def find_summarizer(given: argparse.Namespace, model: str | None) -> Summarizer | str | None:
-    """Return who writes summaries by the options; None leaves it to the settings."""
+    """Return the summarizer of the options, or None to use the settings."""
     named = name_summarizer(given, model)
     return Summarizer(**named) if isinstance(named, dict) else named

@@ -1,4 +1,4 @@
-"""The events of a session as commands go through them: checked first, then in pieces each time."""
+"""The events of a session for commands: checked first, then read in pieces each time."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ullage.storage.pieces import BYTES, read_pieces
 
 
 class SessionEvents:
-    """The events of a session up to `at`, all by default; read from the log at each going through.
+    """The events of a session up to `at`, all by default; each iteration reads the log.
 
-    All are read once before, so that nothing is written of a session that is damaged: `overview` is
-    what that found. Raises ConfigurationError where there is no event `at`, and what reading does.
+    All are read once in advance, so that nothing is written of a damaged session: `overview` is the
+    result. Raises ConfigurationError if there is no event `at`, and the errors of reading.
     """
 
     def __init__(self, session: Session, at: int | None = None) -> None:

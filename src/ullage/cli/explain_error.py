@@ -1,4 +1,4 @@
-"""`ullage explain-error`: what a provider's error means, and what to do about it."""
+"""`ullage explain-error`: explain a provider's error, and what to do about it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Print kind, limit and size as far as they are named, and the advice; 1 for an unknown one."""
+    """Print kind, the limit and size if named, and the advice; exit code 1 for an unknown error."""
     body, source = _body(given.body)
     found = classify_error(given.status, body)
     code = 1 if found.kind == "other" else 0
@@ -56,7 +56,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _body(name: str) -> tuple[str | bytes, str]:
-    """Return the body, and where it was: standard input, a file, or the words themselves."""
+    """Return the body and its source: standard input, a file, or the words themselves."""
     if name == "-":
         return files.standard_input(), "standard input"
     words = "the words given; there is no file of that name"
@@ -64,7 +64,7 @@ def _body(name: str) -> tuple[str | bytes, str]:
         path = Path(name)
         return (path.read_bytes(), f"the file {name}") if path.is_file() else (name, words)
     except (OSError, ValueError) as error:
-        # A long sentence is no file name; a file that is there and cannot be read is told of.
+        # A long sentence is no file name; an unreadable file is an error.
         if isinstance(error, PermissionError):
             raise ConfigurationError(f"{name} cannot be read: {error}") from error
         return name, words

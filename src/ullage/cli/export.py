@@ -1,4 +1,4 @@
-"""`ullage export`: a session as lines of JSON, to be kept or carried elsewhere."""
+"""`ullage export`: write a session as lines of JSON, to keep or to move it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ullage.core.session.log.fold import FailedUser, Fold, Round, User
 from ullage.storage import ndjson
 
 NAMED: Final = 5
-"""Events that are named where they hold a secret."""
+"""Most events that are named if they hold a secret."""
 
 SUMMARY = "write a session as lines of JSON, each event as it was recorded"
 
@@ -45,7 +45,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Write the session; a file is its owner's alone."""
+    """Write the session; only the owner can read the file."""
     with desk.lend_log(given) as log:
         session = desk.find_session(log, given.session)
         with progress.watch(f"reading {session.name}", "events") as bar:
@@ -62,9 +62,9 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _scan(given: argparse.Namespace, events: SessionEvents) -> Iterable[Event]:
-    """Return the events to be written: those that hold secrets only where that is said.
+    """Return the events to write; events with secrets need an explicit option.
 
-    Raises ConfigurationError naming the events that do, where nothing is said.
+    Without one, raises ConfigurationError that names them.
     """
     if given.with_secrets:
         return events
@@ -82,7 +82,7 @@ def _scan(given: argparse.Namespace, events: SessionEvents) -> Iterable[Event]:
 
 
 def refuse_secrets(events: Iterable[Event], name: str) -> None:
-    """Raise ConfigurationError where events hold what looks like a secret."""
+    """Raise ConfigurationError if events seem to hold a secret."""
     if what := _describe_secrets(events, name, Redactor(config.credentials(), keys=True)):
         raise ConfigurationError(
             f"there seems to be a secret ({what}): nothing was written; ullage export {name} "
@@ -91,7 +91,7 @@ def refuse_secrets(events: Iterable[Event], name: str) -> None:
 
 
 def _describe_secrets(events: Iterable[Event], name: str, redactor: Redactor) -> str:
-    """Return which events hold which kinds of secrets, "" for none."""
+    """Return the events with secrets and the kinds of these, or ""."""
     held, kinds = list[int](), set[str]()
     for event in events:
         if redactor.text(event.text) != event.text:
@@ -106,7 +106,7 @@ def _describe_secrets(events: Iterable[Event], name: str, redactor: Redactor) ->
 
 
 def write_conversation(fold: Fold) -> str:
-    """Return what was said in a session as Markdown, its calls in one line each."""
+    """Return the conversation of a session as Markdown, with one line for each call."""
     told = [f"# Session {fold.session}"]
     for item in fold.items:
         if isinstance(item, User | FailedUser):

@@ -1,6 +1,6 @@
-"""What pages are put together from: a proxy's conversations, sessions of logs and programs.
+"""Builds the pages: a proxy's conversations, or sessions of logs and programs.
 
-It is handed to whoever serves them.
+The caller serves them.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 OWN: Final = "ullage"
 RECENT: Final = 200
-"""Events in which the last report of a session is looked for."""
+"""Last events that are searched for the last report of a session."""
 
 KINDS: Final = (OWN, *PROGRAMS)
-"""What `--from` may name."""
+"""The possible values of `--from`."""
 
 
 def make_face(app: App) -> LivePages:
@@ -63,13 +63,13 @@ def make_face(app: App) -> LivePages:
 
 
 def find_replays() -> Path:
-    """Return the folder of the user's cache that the results of replays are kept in."""
+    """Return the folder in the user's cache for the results of replays."""
     held = config.load().settings.cache_dir
     return Path(held or platformdirs.user_cache_dir("ullage", appauthor=False)) / "replays"
 
 
 def add_sources(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments that say what is watched."""
+    """Declare the arguments for the sources."""
     desk.add_log(parser)
     parser.add_argument(
         "--from",
@@ -80,10 +80,10 @@ def add_sources(parser: argparse.ArgumentParser) -> None:
 
 
 def make_sources(given: argparse.Namespace, most_read: int = READ) -> list[LiveSource]:
-    """Return the sources that are named, those that are there where none is.
+    """Return the named sources, or all existing ones without a name.
 
-    `most_read` is how many files of a program one look reads. Raises ConfigurationError for an
-    unknown name, or where nothing is there.
+    `most_read` is the number of a program's files that one look reads. Raises ConfigurationError
+    for an unknown name, or if there is no source.
     """
     kinds = [name.strip() for name in (given.sources or "").split(",") if name.strip()]
     unknown = sorted(set(kinds) - set(KINDS))
@@ -111,7 +111,7 @@ def _is_there(url: str) -> bool:
 
 
 def _make_hands(url: str) -> LogHands:
-    """Return what is done with a session's own model and tools, as the commands do it."""
+    """Return the actions that need a session's own model and tools, as the commands do them."""
 
     def report(name: str) -> Mapping[str, Any]:
         asked = argparse.Namespace(session=name, store=url)
@@ -139,7 +139,7 @@ def _make_hands(url: str) -> LogHands:
 
 
 def _find_window(session: Session) -> int | None:
-    """Return the window that the last report was about, None where none was told."""
+    """Return the window of the last report, or None without one."""
     head = session.fold.head
     for event in reversed(session.events(after=max(0, head - RECENT))):
         context = event.data.get("context") if event.type == "provider_usage" else None
@@ -150,7 +150,7 @@ def _find_window(session: Session) -> int | None:
 
 @contextmanager
 def _lend_agent(url: str, name: str, policy: str | None = None) -> Iterator[tuple[Agent, Session]]:
-    """Lend a session with an agent of its own model, whose server is asked for its window alone."""
+    """Lend a session with an agent of its own model, whose server is only asked for its window."""
     parser = argparse.ArgumentParser()
     replay.arguments(parser)
     given = parser.parse_args([name, "--store", url])

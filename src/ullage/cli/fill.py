@@ -1,7 +1,7 @@
-"""Draws how a window fills: a column a turn, drawn again in its place on a terminal.
+"""Draws how a window fills: one column for each turn, redrawn in place on a terminal.
 
-It is told sizes in tokens and knows no model and no guard. Nothing hangs on colour: a refused turn
-is a cross, a compaction a mark below its column.
+It gets sizes in tokens and knows no model and no guard. No meaning depends on colour: a refused
+turn is a cross, a compaction a mark below its column.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from typing import Final
 from ullage.cli import glyphs, lines
 
 ROWS: Final = 6
-"""Rows of the picture that stand for the window; a row has eight steps."""
+"""Rows of the picture for the window; a row has eight steps."""
 
 AXIS: Final = 9
-"""Cells left of the columns: a size in tokens and the axis."""
+"""Cells left of the columns, for a size in tokens and the axis."""
 
 BLOCKS: Final = " ▁▂▃▄▅▆▇█"
 REFUSED, COMPACTED, EDGE, CORNER, FLOOR = "✗▾┤└─"
 PLAIN: Final = str.maketrans("▁▂▃▄▅▆▇█✗▾┤└─", "..::||##xv|+-")
-"""What stands for each where the terminal has no such characters."""
+"""Replacements for terminals without such characters."""
 
 UP_AND_CLEAR: Final = "\x1b[{}F\x1b[J"
-"""Goes up so many lines and clears from there (ECMA-48: CPL, ED)."""
+"""Moves up so many lines and clears from there (ECMA-48: CPL, ED)."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnFill:
-    """One turn: the tokens that were sent, None where the turn was refused."""
+    """One turn: the tokens that were sent, or None if it was refused."""
 
     tokens: int | None
     compacted: bool = False
@@ -45,7 +45,7 @@ class Chart:
     _drawn: int = 0
 
     def add(self, column: TurnFill, news: str = "") -> None:
-        """Add a turn; on a terminal the picture is drawn again, with `news` below it."""
+        """Add a turn; on a terminal the picture is redrawn, with `news` below it."""
         self.columns.append(column)
         if not lines.fits(sys.stderr):
             return
@@ -56,7 +56,7 @@ class Chart:
         print(back + "\n".join(rows), file=sys.stderr, flush=True)
 
     def finish(self) -> None:
-        """Show the whole picture where it was not drawn turn by turn."""
+        """Show the whole picture if it was not drawn turn by turn."""
         if not self._drawn:
             print("\n".join(self.draw(80)), file=sys.stderr, flush=True)
 
@@ -78,5 +78,5 @@ class Chart:
         """Return what a turn shows in a row; row 1 is the lowest."""
         if column.tokens is None:
             return REFUSED if row == ROWS else " "
-        steps = -(-column.tokens * ROWS * 8 // self.window)  # what holds anything is seen
+        steps = -(-column.tokens * ROWS * 8 // self.window)  # any tokens show at least one step
         return BLOCKS[min(8, max(0, steps - (row - 1) * 8))]

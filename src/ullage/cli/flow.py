@@ -1,7 +1,7 @@
-"""An answer on its way to stdout: as it comes into a pipe, wrapped at words on a terminal.
+"""An answer on its way to stdout: unchanged into a pipe, wrapped at words on a terminal.
 
-The cursor only ever goes forward: nothing is written over a line, and no character is left out
-but the spaces that a line end takes the place of. It knows no model.
+The cursor only moves forward: no line is overwritten, and no character is left out except spaces at
+a line break. The module does not know models.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ import wcwidth
 from ullage.cli import lines
 
 FENCES: Final = ("```", "~~~")
-"""What begins and ends a block of code (CommonMark 0.31, section 4.5)."""
+"""The marks that begin and end a block of code (CommonMark 0.31, section 4.5)."""
 
 INDENT: Final = 4
-"""Spaces that a line of code begins with, at least."""
+"""Fewest spaces at the beginning of a line of code."""
 
 TAB: Final = 8
 
 HEAD: Final = 16
-"""Characters at the beginning of a line by which it is told what the line is."""
+"""Characters at the beginning of a line that decide what kind of line it is."""
 
 
 @dataclass(slots=True)
 class Flow:
-    """Write a text that comes in pieces to stdout; `open` tells that its last line has no end.
+    """Writes a text in pieces to stdout; `open` tells that its last line has no end.
 
-    On a terminal a word that does not fit goes to the next row. Code, tables and words longer than
-    a row are left to the terminal, so that what is copied from it is as it was written. The width
-    is what the terminal has when a word is written.
+    On a terminal, a word that does not fit goes to the next row. Code, tables and words longer than
+    a row are left to the terminal, so that text copied from it is unchanged. The width is the
+    terminal's current one for each word.
     """
 
     open: bool = False
@@ -47,7 +47,7 @@ class Flow:
     _loose: bool = False
 
     def write(self, text: str) -> None:
-        """Write a piece; the end of it may stay back until the word is whole."""
+        """Write a piece; its end may be held back until the word is complete."""
         if not text:
             return
         self.open = True
@@ -64,7 +64,7 @@ class Flow:
         self._send()
 
     def end(self) -> None:
-        """Write what stayed back, and end the line."""
+        """Write the text held back, and end the line."""
         if self._raw:
             clusters, self._raw = [self._raw, ""], ""
             self._measure()
@@ -79,12 +79,12 @@ class Flow:
 
     def _measure(self) -> None:
         columns = lines.screen(sys.stdout).columns
-        if columns < self._columns:  # a terminal that wraps anew leaves the cursor there
+        if columns < self._columns:  # a terminal that reflows leaves the cursor there
             self._column %= columns
         self._columns = columns
 
     def _take(self, clusters: list[str]) -> None:
-        """Take all but the last cluster, which may not be whole yet."""
+        """Take all but the last cluster, which may be incomplete."""
         for place in range(len(clusters) - 1):
             cluster = clusters[place]
             if cluster in ("\n", "\r\n"):
@@ -105,7 +105,7 @@ class Flow:
     # --- words ----------------------------------------------------------------------------------
 
     def _add(self, shown: str) -> None:
-        """Add a cluster to the word; a wide one is a word of its own, as lines may end at any."""
+        """Add a cluster to the word; a wide one is its own word, since lines may break at any."""
         wide = not shown.isascii() and wcwidth.width(shown) > 1
         if self._loose or self._is_kept():
             self._place()
@@ -143,7 +143,7 @@ class Flow:
         for part in wcwidth.iter_graphemes(text):
             size = self._wide(part)
             if self._column + size > self._columns:
-                self._column = 0  # the terminal goes to the next row by itself
+                self._column = 0  # the terminal itself moves to the next row
             self._column += size
 
     def _wide(self, text: str) -> int:

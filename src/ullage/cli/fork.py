@@ -1,4 +1,4 @@
-"""`ullage fork`: a new session that shares another's beginning."""
+"""`ullage fork`: begin a session that shares another one's beginning."""
 
 from __future__ import annotations
 

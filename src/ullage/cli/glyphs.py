@@ -1,6 +1,6 @@
-"""Text on its way to a terminal: what would steer one is shown as an escape, and widths in cells.
+"""Text for a terminal: control characters are shown as escapes, widths are counted in cells.
 
-It knows no report and no session, and loads nothing but the table of characters.
+The module knows no reports and no sessions, and loads only the table of characters.
 """
 
 from __future__ import annotations

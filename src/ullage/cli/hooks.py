@@ -1,7 +1,7 @@
-"""`ullage hooks`: Claude Code and Codex are told what to keep when they compact by themselves.
+"""`ullage hooks`: hooks that tell Claude Code and Codex what to keep when they compact themselves.
 
-It puts hooks into their settings and takes them out again, by the same way as the status line; and
-it is what these hooks call. What it says to them is made in `reminder`.
+It adds hooks to their settings and removes them, in the same way as the status line. It also
+answers these hooks. `reminder` makes the answer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EVENTS: Final[Mapping[str, Mapping[str, str]]] = {
     "claude": {"PreCompact": "", "SessionStart": "compact"},
     "codex": {"SessionStart": "compact"},
 }
-"""Events, and what each is narrowed to. Codex 0.169 takes no words from PreCompact's hooks."""
+"""Events, each with its matcher. Codex 0.169 ignores the output of PreCompact's hooks."""
 
 TIMEOUT_S: Final = 20
 """Seconds after which the client ends the hook."""
@@ -59,7 +59,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Install, take back, or answer an event."""
+    """Install, uninstall, or answer an event."""
     if given.run is not None:
         return answer_event(given.run)
     where = dotfiles.name_program(given)
@@ -77,7 +77,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def find_path(where: str, environ: Mapping[str, str]) -> Path:
-    """Return the file that a program reads hooks from."""
+    """Return the file from which a program reads hooks."""
     if where == "claude":
         return dotfiles.find_path("claude", environ)
     home = Path(environ.get("HOME") or environ.get("USERPROFILE") or Path.home())
@@ -88,9 +88,9 @@ def find_path(where: str, environ: Mapping[str, str]) -> Path:
 
 
 def install(where: str, before: bytes | None, called: str) -> bytes:
-    """Return the file with the hooks; raises ValueError for what cannot be changed.
+    """Return the file with the hooks; raises ValueError if it cannot be changed.
 
-    Claude Code gets the status line too, where it has none.
+    Claude Code gets the status line too, if it has none.
     """
     held = _read_hooks(before)
     merged = {name: list(_list_groups(held, name)) for name in held}
@@ -106,9 +106,9 @@ def install(where: str, before: bytes | None, called: str) -> bytes:
 
 
 def uninstall(where: str, before: bytes | None, saved: bytes | None, called: str) -> bytes | None:
-    """Return the file without the hooks, None where it is to go.
+    """Return the file without the hooks, or None to delete it.
 
-    Where nothing changed since, it is what stood there before, to the byte.
+    If nothing changed since, it is the original content, byte for byte.
     """
     if before is None or not is_installed(before):
         return before
@@ -156,7 +156,7 @@ HOOKS: Final = dotfiles.Installed("hooks", ".ullage-hooks-backup", is_installed)
 
 
 def _read_hooks(before: bytes | None) -> Mapping[str, Any]:
-    """Return the hooks of a file; raises ValueError for what is none."""
+    """Return the hooks of a file; raises ValueError if they are invalid."""
     text = decode(before or b"")
     held = parse(text, KEY).get(KEY, {}) if text.strip() else {}
     if not isinstance(held, dict):
@@ -175,9 +175,9 @@ def _list_groups(held: Mapping[str, Any], event: str) -> list[Any]:
 
 
 def answer_event(where: str) -> int:
-    """Print what is to be kept; the exit code is 0 whatever happens, so that no client is held up.
+    """Print what to keep; the exit code is always 0, so that no client is held up.
 
-    Exit code 2 would stop the compaction, and one that fails may end the session.
+    Exit code 2 would stop the compaction, and a failing hook may end the session.
     """
     said: list[str] = []
     work = threading.Thread(target=_answer, args=(where, said), daemon=True)
@@ -192,7 +192,7 @@ def answer_event(where: str) -> int:
 
 
 def _answer(where: str, said: list[str]) -> None:
-    """Put the answer to the event on stdin into `said`; what goes wrong is told on stderr."""
+    """Put the answer to the event on stdin into `said`; errors go to stderr."""
     from ullage.cli import reminder
 
     data = stations.read_stdin() or b""
@@ -207,7 +207,7 @@ def _answer(where: str, said: list[str]) -> None:
 
 
 def _read_event(data: bytes) -> dict[str, str]:
-    """Return an event's name and transcript; raises ConfigurationError for what is no event."""
+    """Return an event's name and transcript; raises ConfigurationError for an invalid event."""
     fields = read_fields(data)
     event = {name: fields.get(name) for name in ("hook_event_name", "transcript_path")}
     named = {name: value for name, value in event.items() if isinstance(value, str) and value}

@@ -1,4 +1,4 @@
-"""`ullage import`: a session from lines of JSON, under its own name, as it was recorded."""
+"""`ullage import`: import a session from lines of JSON, under its own name, as it was recorded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Print the name of the session; a last line that was cut off is left out and told."""
+    """Print the name of the session; a last line that was cut off is left out and reported."""
     with progress.watch(f"reading {Path(given.file).name}", "events") as bar:
         loaded = ndjson.parse(content(given.file), given.file, bar)
     with (
@@ -45,7 +45,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def content(name: str) -> bytes:
-    """Return the bytes of a file, of stdin for `-`; raises StoreError where they cannot be read."""
+    """Return the bytes of a file, or of stdin for `-`; raises StoreError if they cannot be read."""
     try:
         return find_input().buffer.read() if name == "-" else Path(name).read_bytes()
     except OSError as error:
@@ -53,12 +53,12 @@ def content(name: str) -> bytes:
 
 
 def describe_torn(found: Torn, name: str) -> str:
-    """Return what is said of a last line that was cut off."""
+    """Return the message about a last line that was cut off."""
     return f"line {found.line} of {name} was cut off while it was written ({len(found.rest)} bytes)"
 
 
 def _free(log: EventLog, name: str) -> None:
-    """Raise StoreError where a session has this name: its ids are a chain that names it."""
+    """Raise StoreError if a session has this name, which the chain of its ids depends on."""
     if any(head.session == name for head in log.sessions()):
         raise StoreError(
             f"session {name} is in {log.url} already, and an import keeps its name: give another "

@@ -1,7 +1,7 @@
-"""`ullage doctor --verify`: whether the installed files are those that their records name.
+"""`ullage doctor --verify`: check that the installed files match the records of their packages.
 
-A wheel brings a record (RECORD) with the hash and the size of each of its files. It knows packages
-and files, nothing of servers or settings, and imports no package that it checks.
+A wheel brings a record (RECORD) with the hash and the size of each of its files. The module knows
+packages and files, but no servers or settings, and imports no package that it checks.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from ullage.core.errors import ConfigurationError
 OWN: Final = "ullage"
 
 MADE_BY_VENV: Final = ("_virtualenv.pth", "import _virtualenv")
-"""What uv and virtualenv put into an environment, and its content."""
+"""The file that uv and virtualenv add to an environment, and its content."""
 
 ADDED: Final = "is in no record"
-"""What is told of a file that lies in a package's folder and was not installed with it."""
+"""The message about a file in a package's folder that was not installed with it."""
 
 AT_START: Final = ("sitecustomize.py", "usercustomize.py")
-"""What Python runs at every start, beside `.pth` files."""
+"""Files that Python runs at every start, in addition to `.pth` files."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileDifference:
-    """A file that is not as its record says."""
+    """A file that differs from its record."""
 
     path: str
     what: str
@@ -46,7 +46,7 @@ class FileDifference:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedPackage:
-    """One package: `files` were compared, `compiled` ones (.pyc) were not looked at.
+    """One package: `files` were compared, `compiled` ones (.pyc) were not checked.
 
     `editable` is the folder of its source, or "".
     """
@@ -62,19 +62,19 @@ class VerifiedPackage:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What was checked; `loose` is what Python runs at its start and no record names."""
+    """The result of a check; `loose` are files that Python runs at its start without a record."""
 
     packages: tuple[VerifiedPackage, ...]
     loose: tuple[FileDifference, ...]
 
     @property
     def intact(self) -> bool:
-        """Whether nothing differs."""
+        """True if nothing differs."""
         return not self.loose and not any(one.differences for one in self.packages)
 
 
 def run(scope: str, *, as_json: bool) -> int:
-    """Print what differs, of ullage or with `all` of what it depends on too; 1 where it does."""
+    """Print the differences of ullage, with `all` of its dependencies too; exit code 1 for any."""
     found = verify(scope)
     plain: dict[str, Any] = {"intact": found.intact, **asdict(found)}
     print(json.dumps(plain, indent=2) if as_json else "\n".join(map(clean, _describe(found))))
@@ -84,11 +84,11 @@ def run(scope: str, *, as_json: bool) -> int:
 def verify(scope: str = OWN) -> Verification:
     """Compare the files of ullage with its record, with `all` those of its dependencies too.
 
-    Raises ConfigurationError where this Python has no installation of ullage.
+    Raises ConfigurationError if this Python has no installation of ullage.
     """
     here: dict[str, Distribution] = {}
     for one in distributions():
-        if name := one.metadata["Name"]:  # what a broken removal leaves has none
+        if name := one.metadata["Name"]:  # the rest of a broken removal has no name
             here.setdefault(_normalize(name), one)
     if OWN not in here:
         raise ConfigurationError(
@@ -103,12 +103,12 @@ def verify(scope: str = OWN) -> Verification:
 
 
 def _normalize(name: str) -> str:
-    """Return a name as PyPI compares it (PEP 503)."""
+    """Return a name in the form that PyPI compares (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _reach(here: Mapping[str, Distribution]) -> set[str]:
-    """Return what ullage may need, by any extra, of what is installed."""
+    """Return the installed packages that ullage may need, with any extra."""
     seen, left = {OWN}, [OWN]
     while left:
         for line in here[left.pop()].requires or ():
@@ -163,11 +163,11 @@ def _find_source(found: Distribution) -> str:
 
 
 def _compare(path: str, hashed: str, size: str, place: str) -> FileDifference | None:
-    """Return how a file differs from its row of the record, None where it does not."""
+    """Return how a file differs from its row of the record, or None."""
     shown = os.path.relpath(path, place)
     kind, _, digest = hashed.partition("=")
     if not hashed:
-        unhashed = path.endswith((".pyc", f"{os.sep}RECORD"))  # as the standard has it
+        unhashed = path.endswith((".pyc", f"{os.sep}RECORD"))  # as the standard says
         return None if unhashed else FileDifference(shown, "has no hash in the record")
     try:
         data = Path(path).read_bytes()
@@ -192,7 +192,7 @@ def _walk_folders(recorded: Iterable[str], place: str) -> Iterator[str]:
 
 
 def _is_compiled(path: str, owned: set[str]) -> bool:
-    """Tell whether a file is what Python compiled of one of a record."""
+    """Tell whether a file was compiled by Python from a recorded one."""
     found = Path(path)
     if found.parent.name != "__pycache__" or found.suffix != ".pyc":
         return False
@@ -205,7 +205,7 @@ def _is_below(path: str, place: str) -> bool:
 
 
 def _find_elsewhere(editable: str, owned: set[str]) -> Iterator[FileDifference]:
-    """Yield what runs as ullage, where it is another copy than the one that was checked."""
+    """Yield the running copy of ullage, if it is not the one that was checked."""
     runs = os.path.realpath(ullage.__file__)
     meant = _is_below(runs, os.path.realpath(editable)) if editable else runs in owned
     if not meant:
@@ -213,7 +213,7 @@ def _find_elsewhere(editable: str, owned: set[str]) -> Iterator[FileDifference]:
 
 
 def _find_loose(place: str, owned: set[str]) -> Iterator[FileDifference]:
-    """Yield what Python runs at its start and no record names."""
+    """Yield the files that Python runs at its start without a record."""
     for path in sorted(Path(place).glob("*.*")):
         if (path.suffix == ".pth" or path.name in AT_START) and str(path) not in owned:
             name, content = MADE_BY_VENV

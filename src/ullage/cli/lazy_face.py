@@ -1,6 +1,6 @@
-"""The pages of a proxy, loaded when the first of them is asked for: many proxies show none.
+"""The pages of a proxy, loaded with the first request for one: many proxies show none.
 
-What draws them, and what knows the sessions of programs, takes some MB and a third of a second.
+Loading the code that draws them and reads programs' sessions takes some MB and a third of a second.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class LazyFace:
-    """Stands in for the pages of a proxy until they are loaded. For one event loop."""
+    """Replaces the pages of a proxy until they are loaded. For one event loop."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -25,7 +25,7 @@ class LazyFace:
         self._loading: asyncio.Task[LivePages] | None = None
 
     def is_page(self, path: str) -> bool:
-        """Tell whether a path is one of the pages'."""
+        """Tell whether a path belongs to the pages."""
         return paths.is_page(path)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -34,7 +34,7 @@ class LazyFace:
         await pages(scope, receive, send)
 
     async def _find_pages(self) -> LivePages:
-        """Return the pages, loaded once: also where the first who asks does not wait for them."""
+        """Return the pages, loaded once, even if the first client does not wait for them."""
         if self._loading is None or (self._loading.done() and self._pages is None):
             self._loading = asyncio.create_task(self._load())
         return await asyncio.shield(self._loading)
@@ -46,18 +46,18 @@ class LazyFace:
         return self._pages
 
     def end_streams(self) -> None:
-        """Have the streams end at once, those of pages that are still to be loaded, too."""
+        """End the streams at once, including those of pages that are still being loaded."""
         self._ends = True
         if self._pages is not None:
             self._pages.end_streams()
 
     def renew(self) -> None:
-        """Have every viewer ask anew: who may see what was changed."""
+        """Make every viewer ask anew, since the access rights have changed."""
         if self._pages is not None:
             self._pages.renew()
 
     async def aclose(self) -> None:
-        """Let go of what the pages hold."""
+        """Release the resources of the pages."""
         if self._loading is not None:
             await asyncio.gather(self._loading, return_exceptions=True)
         if self._pages is not None:

@@ -1,7 +1,8 @@
-"""A web server that leaves in order: first it says so, then it takes nothing new, then it ends.
+"""A web server that ends in order: it announces the end, takes nothing new, then ends.
 
-uvicorn closes its socket at once, and with it connections that were made and not yet accepted, or
-whose request is still on its way. A balancer takes that for a failed request. It knows no request.
+uvicorn closes its socket at once, and with it connections that are not yet accepted, or whose
+request is still on its way. A load balancer counts those as failed requests. The module does not
+know requests.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ullage.cli.listening import STANDARD, Bounded, ConnectionLimits
 
 
 class Connections(ServerState):
-    """The connections of a server; `is_leaving` has each of them closed behind its next answer."""
+    """The connections of a server; with `is_leaving`, each closes after its next answer."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         super().__init__()
@@ -29,9 +30,9 @@ class Connections(ServerState):
 
 
 class LeavingServer(uvicorn.Server):
-    """A server that goes on for `leave_s` seconds after SIGTERM, so that balancers can turn away.
+    """A server that continues for `leave_s` seconds after SIGTERM, so that balancers can turn away.
 
-    A second signal, and Ctrl-C, end that time at once.
+    A second signal, or Ctrl-C, ends that time at once.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class LeavingServer(uvicorn.Server):
 
     @property
     def is_leaving(self) -> bool:
-        """Whether the process is about to end."""
+        """True if the process is about to end."""
         return self.server_state.is_leaving or self.should_exit
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -58,7 +59,7 @@ class LeavingServer(uvicorn.Server):
             super().handle_exit(sig, frame)
 
     async def on_tick(self, counter: int) -> bool:
-        """Tell whether it is time to end; before, connections are told to."""
+        """Tell whether it is time to end; connections are told before."""
         if self._until is not None:
             if not self.server_state.is_leaving:
                 self._leave()
@@ -72,7 +73,7 @@ class LeavingServer(uvicorn.Server):
                 connection.leave()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take what connected until now, close the sockets, and let answers come to their end."""
+        """Accept the waiting connections, close the sockets, and let answers finish."""
         self.server_state.is_leaving = True
         waiting = [one for listening in sockets or () for one in _accept_all(listening)]
         for server in self.servers:
@@ -81,7 +82,7 @@ class LeavingServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     async def _take(self, waiting: Sequence[socket.socket]) -> None:
-        """Serve connections that the event loop had not come to accept."""
+        """Serve connections that the event loop had not yet accepted."""
         loop, config = asyncio.get_running_loop(), self.config
 
         def make_protocol() -> asyncio.Protocol:
@@ -94,13 +95,13 @@ class LeavingServer(uvicorn.Server):
 
 
 def _accept_all(listening: socket.socket) -> list[socket.socket]:
-    """Return the connections that wait: the system resets them when the socket is closed."""
+    """Return the waiting connections, which the system would reset with the closing socket."""
     found = list[socket.socket]()
     while True:
         try:
             listening.setblocking(False)
             one, _ = listening.accept()
-        except OSError:  # none waits, or one that gave up, or the socket was closed before
+        except OSError:  # no connection waits, or it gave up, or the socket is closed
             return found
         one.setblocking(False)
         found.append(one)

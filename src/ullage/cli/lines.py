@@ -1,6 +1,6 @@
-"""Lines for people: times, and text from a log that can neither steer a terminal nor stop a print.
+"""Lines for people: times, and log text that can neither control a terminal nor break a print.
 
-It knows no session.
+The module does not know sessions.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from ullage.cli import glyphs
 from ullage.core.values.visible import JOINERS, hides, is_blank, is_joined
 
 FLAG, TAGS, TAGS_END = "\U0001f3f4", range(0xE0020, 0xE007F), "\U000e007f"
-"""A flag of a region is a black flag, letters that only show so, and an end (UTS #51, ED-14a)."""
+"""The flag of a region is a black flag, invisible tag letters, and an end tag (UTS #51, ED-14a)."""
 
 BEGUN: Final = re.compile(r" +").match
 NAMED: Final = re.compile(r" *\S+(?: \S+)* {2,}(?=\S)").match
-"""What stands before the text of a line: spaces, or a first column."""
+"""The start of a line before its text: spaces, or a first column."""
 
 
 def when(seconds: float) -> str:
-    """Return a time in Unix seconds by the reader's clock; an impossible one as the number."""
+    """Return a time in Unix seconds in the reader's time zone; an impossible one as the number."""
     try:
         return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
     except (OverflowError, ValueError, OSError):
@@ -43,7 +43,7 @@ def brief(text: str, width: int) -> str:
 
 
 def block(text: str, most: int | None = None) -> Iterator[str]:
-    """Yield the lines of a text, all of them or `most` at first, and what is left out."""
+    """Yield the lines of a text, all or the first `most`, and the number of lines left out."""
     held = text.removesuffix("\n").split("\n")
     for line in held[:most]:
         yield glyphs.clean(line.removesuffix("\r").expandtabs(4))
@@ -52,19 +52,19 @@ def block(text: str, most: int | None = None) -> Iterator[str]:
 
 
 def out(text: str, end: str = "\n") -> None:
-    """Print text at once; what the encoding of stdout lacks is written as an escape.
+    """Print text at once; characters missing in stdout's encoding are written as escapes.
 
-    A stdout that was closed before the start is None, and gets nothing.
+    If stdout was closed before the start, it is None, and nothing is printed.
     """
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     print(text.encode(encoding, "backslashreplace").decode(encoding), end=end, flush=True)
 
 
 def note(text: str) -> None:
-    """Tell people something on stderr; the answer alone goes to stdout.
+    """Tell people something on stderr; only the answer goes to stdout.
 
-    Servers and models have their say in it: nothing of it steers a terminal. On a terminal its
-    lines end between words.
+    The text may come from servers and models, so control characters are escaped. On a terminal, its
+    lines break between words.
     """
     if sys.stderr is None:  # closed before the start: print would take stdout instead
         return
@@ -78,9 +78,9 @@ def note(text: str) -> None:
 def wrap(line: str, columns: int) -> list[str]:
     """Return a line as rows of at most `columns` cells that end between words.
 
-    Rows behind the first stand below its text: the second column, where there is one and it leaves
-    half a row, else the first word. A word longer than a row is left to the terminal, so that what
-    is copied from it is whole.
+    Later rows are indented to the second column of the text, if there is one and it leaves half a
+    row, else to the first word. A word longer than a row is left to the terminal, so that text
+    copied from it is whole.
     """
     if wcwidth.width(line) <= columns:
         return [line]
@@ -98,12 +98,12 @@ def wrap(line: str, columns: int) -> list[str]:
 
 
 def _write_escapes(text: str) -> str:
-    """Return JSON with each character that is hidden as an escape: it reads as the same value."""
+    """Return JSON with each hidden character as an escape, which reads as the same value."""
     return "".join(json.dumps(c)[1:-1] if c != "\n" and hides(c) else c for c in text)
 
 
 def is_encodable(text: str, encoding: str | None) -> bool:
-    """Tell whether a terminal or a file of this encoding can take a text."""
+    """Tell whether a terminal or a file with this encoding can show a text."""
     try:
         text.encode(encoding or "utf-8")
     except UnicodeEncodeError:
@@ -112,17 +112,17 @@ def is_encodable(text: str, encoding: str | None) -> bool:
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Tell whether a stream is a terminal; one that was closed before the start is None."""
+    """Tell whether a stream is a terminal; a stream that was closed before the start is None."""
     return stream is not None and stream.isatty()
 
 
 def fits(stream: TextIO | None) -> bool:
-    """Tell whether a stream is a terminal that can take back what stands on a line."""
+    """Tell whether a stream is a terminal that can overwrite a line."""
     return is_terminal(stream) and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def screen(stream: TextIO) -> os.terminal_size:
-    """Return the size of the terminal as it is now; 80 by 24 where it is unknown."""
+    """Return the current size of the terminal; 80 by 24 if it is unknown."""
     try:
         size = os.get_terminal_size(stream.fileno())
     except (AttributeError, OSError, ValueError):
@@ -131,16 +131,16 @@ def screen(stream: TextIO) -> os.terminal_size:
 
 
 def visible(text: str) -> str:
-    """Return text of a model with what steers a terminal made visible; lines and tabs stay.
+    """Return text of a model with control characters made visible; lines and tabs stay.
 
-    So do joiners within what is seen, as Persian and emoji have them.
+    Joiners within visible text stay, too, since Persian and emoji need them.
     """
     clusters = [*wcwidth.iter_graphemes(text), ""]
     return "".join(show_cluster(one, after) for one, after in pairwise(clusters))
 
 
 def show_cluster(cluster: str, after: str) -> str:
-    """Return one grapheme cluster as a terminal may have it; `after` is the one behind it."""
+    """Return one grapheme cluster, safe for a terminal; `after` is the next one."""
     if cluster in ("\n", "\t") or (cluster.isascii() and cluster.isprintable()):
         return cluster
     if cluster[0] == FLAG and cluster[-1] == TAGS_END and len(cluster) > 2:
@@ -154,7 +154,7 @@ def show_cluster(cluster: str, after: str) -> str:
 
 
 def expose(text: str) -> str:
-    """Return text with every character that is not seen for itself as an escape, tabs included."""
+    """Return text with every invisible or ambiguous character as an escape, including tabs."""
     return "".join(escape(c) if hides(c) or _is_blank(c) else c for c in text)
 
 
@@ -174,14 +174,14 @@ def _is_blank(character: str) -> bool:
 
 
 def raw(data: bytes) -> None:
-    """Write lines of JSON to stdout; on a terminal what would steer it as escapes of JSON."""
+    """Write lines of JSON to stdout; on a terminal, with control characters as JSON escapes."""
     if is_terminal(sys.stdout):
         data = _write_escapes(data.decode("utf-8", "surrogateescape")).encode()
     write_bytes(data)
 
 
 def write_bytes(data: bytes) -> None:
-    """Write bytes to stdout at once; one that was closed before the start gets none."""
+    """Write bytes to stdout at once; nothing if it was closed before the start."""
     if sys.stdout is not None:
         sys.stdout.flush()
         sys.stdout.buffer.write(data)

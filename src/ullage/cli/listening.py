@@ -1,7 +1,7 @@
-"""HTTP as uvicorn reads it, with bounds on what a client may take: bytes, time, and its turn.
+"""HTTP for uvicorn, with limits on what a client may use: bytes, time, connections.
 
-uvicorn bounds idle connections alone. An offer to speak another protocol is ignored. What is asked,
-and what is answered, is not known here.
+uvicorn itself limits only idle connections. An offer to change the protocol is ignored. The module
+does not know the content of requests or answers.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from ullage.proxy.journal import choose_id
 log = logging.getLogger("ullage.serve")
 
 AHEAD: Final = 16
-"""Requests that may wait on a connection for the answers before theirs."""
+"""Requests of a connection that may wait for the answers before theirs."""
 
 FRESH_S: Final = 1
-"""How long a connection may stay silent at the end of the process: one that was made just before,
-whose request is on its way, or one whose last answer did not say that it would be closed."""
+"""Seconds that a connection may stay silent at the end of the process: a new one whose request is
+on its way, or one whose last answer did not announce the close."""
 
 JOINED: Final = 65_536
-"""Bytes that are copied behind a head at most, to be written with it."""
+"""Most bytes that are copied after a head, to be written together with it."""
 
 SPARE: Final = 256
-"""Connections beyond the most that are still told so. Beyond them whoever was silent longest makes
-way for who comes; where nobody is, who comes is hung up on."""
+"""Extra connections that are still told that the limit is reached. Beyond them, the longest silent
+connection is closed for a new one; without a silent connection, the new one is closed."""
 
 SILENT_S: Final = 1.0
-"""Seconds without a request from which on a connection makes way where there are too many."""
+"""Seconds without a request before a connection may be closed to make room."""
 
 CROWDED: Final = (
     b'{"error": {"code": "too_many_connections", "message": "too many connections are open here: '
@@ -45,12 +45,12 @@ CROWDED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """What connections may take; times in seconds.
+    """The limits of connections; times in seconds.
 
-    `most` are open at once. `head_bytes` are those of a head, of trailers, or between two pieces of
-    a body. `head_s` and `body_s` is in what time a head has come, and then its body; `reader_s`
-    how long a client may read nothing of its answer. Paths of `always` are answered beyond `most`;
-    `tell` hears of each request that is not.
+    `most` are open at once. `head_bytes` limits a head, trailers, or the text between two pieces of
+    a body. `head_s` and `body_s` limit the time for a head and its body; `reader_s` the time in
+    which a client reads nothing of its answer. Paths of `always` are answered beyond `most`; `tell`
+    is called for each request that is not.
     """
 
     most: int = 2_000
@@ -74,11 +74,11 @@ TOO_LARGE: Final = (
 )
 
 SPOKEN: Final = b"websocket"
-"""What a client asks to change to that is told to whoever answers: it is refused there."""
+"""A request for this protocol is passed on to the application, which refuses it."""
 
 
 async def refuse_crowded(scope: Any, receive: Any, send: Any) -> None:
-    """Tell a client that there are too many connections (ASGI), and end this one."""
+    """Tell a client that there are too many connections (ASGI), and close this one."""
     del scope, receive
     headers = (
         *(
@@ -93,7 +93,7 @@ async def refuse_crowded(scope: Any, receive: Any, send: Any) -> None:
 
 
 def _find_waiting(state: Any) -> dict[Any, float]:
-    """Return the connections without a request, who was silent longest in front, and since when."""
+    """Return the connections without a request, longest silent first, with the time since then."""
     waiting: dict[Any, float] | None = getattr(state, "waiting", None)
     if waiting is None:
         waiting = state.waiting = {}
@@ -101,7 +101,7 @@ def _find_waiting(state: Any) -> dict[Any, float]:
 
 
 def _make_way(waiting: dict[Any, float]) -> bool:
-    """Hang up on whoever was silent longest; tell whether somebody was."""
+    """Close the longest silent connection; tell whether there was one."""
     first = next(iter(waiting), None)
     if first is None or first.loop.time() - waiting[first] < SILENT_S:
         return False
@@ -111,7 +111,7 @@ def _make_way(waiting: dict[Any, float]) -> bool:
 
 
 def _write_refusal(code: str, text: str, name: str) -> bytes:
-    """Return the answer to what is no request, head and body."""
+    """Return the answer to an invalid request, head and body."""
     body = json.dumps({"error": {"code": code, "message": text}}).encode()
     lines = (
         *("HTTP/1.1 400 Bad Request", "content-type: application/json"),
@@ -122,29 +122,30 @@ def _write_refusal(code: str, text: str, name: str) -> bytes:
 
 
 class PlainParser:
-    """uvicorn's parser, to which a request that offers another protocol is a request like others.
+    """uvicorn's parser, which treats a request that offers another protocol like any other.
 
     A server may ignore the offer (RFC 9110, 7.8), and Java's client makes one with each request.
-    httptools would take the body for the other protocol; so its head is read again without it.
+    httptools would take the body for the other protocol, so the head is parsed again without the
+    offer.
     """
 
     def __init__(self, connection: HttpToolsProtocol) -> None:
         self._to = connection
-        # what is of no offer is the connection's to hear
+        # the connection gets all events without an offer
         self.on_message_begin, self.on_url = connection.on_message_begin, connection.on_url
         self.on_header, self.on_body = connection.on_header, connection.on_body
         self._begin()
 
     def _begin(self) -> None:
         inner = self._inner = httptools.HttpRequestParser(self)
-        # what follows the last request of a connection is left unread, as uvicorn has it
+        # text after the last request of a connection is left unread, as in uvicorn
         inner.set_dangerous_leniencies(lenient_data_after_close=True)
         self.get_method, self.get_http_version = inner.get_method, inner.get_http_version
         self.should_keep_alive, self.should_upgrade = inner.should_keep_alive, inner.should_upgrade
         self._offered = False
 
     def on_headers_complete(self) -> None:
-        """Tell of a head, unless it is read again."""
+        """Report a head, unless it is parsed again."""
         self._offered = self.should_upgrade() and any(
             name == b"upgrade" and value.strip().lower() != SPOKEN
             for name, value in self._to.headers
@@ -153,12 +154,12 @@ class PlainParser:
             self._to.on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """Tell of the end of a request, unless its head is read again."""
+        """Report the end of a request, unless its head is parsed again."""
         if not self._offered:
             self._to.on_message_complete()
 
     def feed_data(self, data: bytes) -> None:
-        """Read on. Raises what httptools raises."""
+        """Parse more data. Raises the errors of httptools."""
         while data:
             try:
                 self._inner.feed_data(data)
@@ -171,11 +172,11 @@ class PlainParser:
                 return
 
     def close(self) -> None:
-        """Let go of the connection: each holds the other, and memory until a whole collection."""
+        """Break the reference cycle with the connection, which would hold memory for long."""
         vars(self).clear()
 
     def _write_head(self) -> bytes:
-        """Return the head that was read, without the offer of another protocol."""
+        """Return the parsed head without the offer of another protocol."""
         method, version = self.get_method(), self.get_http_version().encode()
         lines = [b"%s %s HTTP/%s" % (method, self._to.url, version)]
         lines += [b"%s: %s" % pair for pair in self._to.headers if pair[0] != b"upgrade"]
@@ -183,10 +184,10 @@ class PlainParser:
 
 
 class UnchunkedAnswers:
-    """An application whose answers without a length end with the close of the connection.
+    """An application that ends answers without a length by closing the connection.
 
-    So HTTP/1.0 has them: its clients know no chunks (RFC 9112, 6.1), and uvicorn writes them to
-    all. `cycle` is uvicorn's side of the request.
+    HTTP/1.0 needs that: its clients know no chunks (RFC 9112, 6.1), but uvicorn writes them to all
+    clients. `cycle` is uvicorn's side of the request.
     """
 
     cycle: RequestResponseCycle
@@ -205,7 +206,7 @@ class UnchunkedAnswers:
                 unsized = b"content-length" not in names
                 if unsized:
                     self.cycle.chunked_encoding = False
-            elif unsized:  # each piece is as long as it is
+            elif unsized:  # each piece ends the write
                 self.cycle.expected_content_length = len(message.get("body", b""))
             await send(message)
 
@@ -213,10 +214,10 @@ class UnchunkedAnswers:
 
 
 class JoinedWrites:
-    """A transport that writes the head of an answer and what follows it as one.
+    """A transport that writes the head of an answer and its body in one call.
 
-    uvicorn writes them by themselves, which costs a call of the system and has a client read twice.
-    A head that nothing follows goes out in the next turn of the loop.
+    uvicorn writes them separately, which costs a system call and makes a client read twice. A head
+    without a body goes out in the next turn of the loop.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
@@ -230,7 +231,7 @@ class JoinedWrites:
         return getattr(self._to, name)
 
     def write(self, data: bytes) -> None:
-        """Write, and first the head that waits."""
+        """Write the data, after the waiting head."""
         head = self._head
         if head:
             self._head = b""
@@ -245,23 +246,23 @@ class JoinedWrites:
         self._to.write(data)
 
     def writelines(self, data: Iterable[bytes]) -> None:
-        """Write pieces as one."""
+        """Write pieces in one call."""
         self.write(b"".join(data))
 
     def flush(self) -> None:
-        """Write the head that waits, if one does."""
+        """Write the waiting head, if any."""
         head, self._head = self._head, b""
         if head and not self.is_closing():
             self._to.write(head)
 
     def close(self) -> None:
-        """Close behind what was written."""
+        """Close after the pending data."""
         self.flush()
         self._to.close()
 
 
 class Bounded(HttpToolsProtocol):
-    """A connection that ends where a head is too large or a request too slow."""
+    """A connection that closes if a head is too large or a request too slow."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -269,7 +270,7 @@ class Bounded(HttpToolsProtocol):
         self._limits: ConnectionLimits = getattr(self.server_state, "limits", STANDARD)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin: the first head is waited for."""
+        """Begin, and wait for the first head."""
         self._unread = 0
         self._is_reading = self._told = False
         self._bound_s: float | None = None
@@ -285,30 +286,30 @@ class Bounded(HttpToolsProtocol):
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell every request that its client is gone; uvicorn tells the last one."""
+        """Tell every request that its client is gone; uvicorn tells only the last one."""
         _find_waiting(self.server_state).pop(self, None)
         self._within(None)
         self.resume_writing()
         self._leave()
-        self._unset_keepalive_if_required()  # uvicorn does so for a client that ended in order
+        self._unset_keepalive_if_required()  # uvicorn does so only after an orderly end
         parser = self.parser
         super().connection_lost(exc)
         parser.close()  # type: ignore[attr-defined]  # the one that stands in its place
 
     def pause_writing(self) -> None:
-        """Wait for the client to read on; one that reads nothing is cut off, with what waits."""
+        """Wait for the client to read; abort the connection after `reader_s` without reading."""
         super().pause_writing()
         self._reading = self.loop.call_later(self._limits.reader_s, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Go on: the client reads."""
+        """Continue, since the client reads."""
         if self._reading is not None:
             self._reading.cancel()
             self._reading = None
         super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
-        """Read; what is of no body counts until a head is whole."""
+        """Read data; bytes outside of bodies count until a head is complete."""
         self._unread += len(data)
         self._is_reading, self._told = True, False
         waiting = _find_waiting(self.server_state)
@@ -328,11 +329,11 @@ class Bounded(HttpToolsProtocol):
             self._within(self._limits.head_s)
 
     def _read(self, data: bytes) -> None:
-        """Do as uvicorn's `data_received`, but for what is said of what is no request."""
+        """Do the same as uvicorn's `data_received`, except for the answer to an invalid request."""
         self._unset_keepalive_if_required()
         try:
             self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:  # a WebSocket's: whoever answers refuses it
+        except httptools.HttpParserUpgrade:  # a WebSocket's: the application refuses it
             pass
         except httptools.HttpParserError:
             self._refuse("malformed_request", MALFORMED)
@@ -343,7 +344,7 @@ class Bounded(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """Wait for the body. What is raised here ends the connection."""
+        """Wait for the body. An error raised here closes the connection."""
         ahead = self._answering()
         if len(ahead) > AHEAD:
             raise ValueError(f"more than {AHEAD} requests at once")
@@ -366,22 +367,22 @@ class Bounded(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Wait for nothing: the next to come is the answer."""
+        """Stop the timer: the answer comes next."""
         self._unread = 0
         self._within(None)
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, silent until it comes."""
+        """Wait for the next request; the connection counts as silent until then."""
         super().on_response_complete()
         if not self._answering() and not self.transport.is_closing():
             _find_waiting(self.server_state)[self] = self.loop.time()
 
     def leave(self) -> None:
-        """End the connection behind the next answer that can still say so, before the process ends.
+        """Close after the next answer that can still announce it, before the process ends.
 
-        One that was told nothing waits for another request for a moment: a client that was promised
-        an open connection sends it at once, and could not know why it was not answered.
+        If nothing announced the close, wait a moment for another request: a client that expects an
+        open connection sends it at once, and could not know why it got no answer.
         """
         answering = self._answering()
         self._ends_itself |= bool(answering)
@@ -391,7 +392,7 @@ class Bounded(HttpToolsProtocol):
                 cycle.keep_alive = False
 
     def shutdown(self) -> None:
-        """End with the process: behind the answer, or once no request is on its way."""
+        """Close with the process: after the answer, or when no request is on its way."""
         self.leave()
         if self._answering():
             return
@@ -401,7 +402,7 @@ class Bounded(HttpToolsProtocol):
             super().shutdown()
 
     def _refuse(self, code: str, text: str) -> None:
-        """Refuse what is no request, and hang up; never in the middle of an answer."""
+        """Refuse an invalid request and close, but never in the middle of an answer."""
         name = choose_id(())
         log.warning("%s", text, extra={"fields": {"code": code, "request_id": name}})
         if not any(cycle.response_started for cycle in self._answering()):
@@ -410,7 +411,7 @@ class Bounded(HttpToolsProtocol):
         self._leave()
 
     def _find_application(self) -> Any:
-        """Return what answers a request: where it is too crowded, what says so."""
+        """Return the application for a request, or the refusal for too many connections."""
         limits = self._limits
         crowded = len(self.connections) > limits.most
         if not crowded or _make_way(_find_waiting(self.server_state)):
@@ -430,9 +431,9 @@ class Bounded(HttpToolsProtocol):
             cycle.message_event.set()
 
     def _within(self, seconds: float | None) -> None:
-        """Have the connection end after some time, or not.
+        """Close the connection after some time, or cancel that.
 
-        Of what is told while a piece is read, the last holds: most requests come in one piece.
+        While a piece is read, only the last call counts, since most requests come in one piece.
         """
         if self._is_reading:
             self._told, self._bound_s = True, seconds
@@ -445,7 +446,7 @@ class Bounded(HttpToolsProtocol):
         self._limit = None
         ahead = [cycle for cycle in self._answering() if not cycle.more_body]
         if ahead:
-            self._within(self._limits.head_s)  # it is an answer that takes its time
+            self._within(self._limits.head_s)  # the answer takes its time
         else:
             self.transport.close()
             self._leave()

@@ -1,6 +1,6 @@
-"""Lines of servers' logs that say that a prompt was cut, read by a table.
+"""Recognises log lines of servers about cut prompts, with a table.
 
-Each row has a sample sentence and its source beside it. What no row knows says nothing.
+Each row has a sample line and its source. Lines that match no row are ignored.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ import re
 from typing import Final, NamedTuple
 
 LONGEST: Final = 4096
-"""Characters of a line that are looked at; a log may hold whole prompts."""
+"""Characters of a line that are searched; a log may hold whole prompts."""
 
 
 class LogLine(NamedTuple):
-    """One wording: which server writes it, what it means, how it looks, who says so.
+    """One wording: the server, its meaning, its pattern, a sample, and the source.
 
-    Groups of the pattern are `prompt` (the tokens of the prompt) and `limit` (those that were
-    read), where the line tells them.
+    Groups of the pattern are `prompt` (the tokens of the prompt) and `limit` (the tokens that were
+    read), if the line has them.
     """
 
     server: str
@@ -110,7 +110,7 @@ ROWS: Final = (
 
 
 def read_line(line: str) -> str | None:
-    """Return what a line says of a prompt that was cut, None where it says nothing."""
+    """Return the message of a line about a cut prompt, or None."""
     text = line[:LONGEST]
     for row in ROWS:
         found = row.pattern.search(text)
@@ -120,7 +120,7 @@ def read_line(line: str) -> str | None:
 
 
 def _describe(told: dict[str, str | None]) -> str:
-    """Return the numbers of a line as words."""
+    """Return the numbers of a line in words."""
     prompt, limit = told.get("prompt"), told.get("limit")
     if prompt and limit:
         return f": {int(prompt):,} tokens, of which {int(limit):,} fit"

@@ -1,8 +1,8 @@
-"""What services log, on stderr: its form, its levels by room, and what is never in it.
+"""The log of services on stderr: its form, its levels by room, and its privacy.
 
-A line is text for people or one JSON object, and carries the fields of the request or the job that
-it belongs to (`ullage.logs`). It holds no secret of a configuration, no well-known key, and of a
-traceback places and types alone: what an error of a stranger says may be text of a conversation.
+A line is text for people or one JSON object, with the fields of its request or job (`ullage.logs`).
+It holds no secret of a configuration and no well-known key. A traceback shows only places and
+types, since the message of a foreign error may hold text of a conversation.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ log = logging.getLogger("ullage.serve")
 
 LEVELS: Final = tuple(map(str.lower, sources.LEVELS))
 SAFE: Final = (ConfigurationError, OSError, StoreError)
-"""Errors whose words are our own or the system's: a line may repeat them."""
+"""Errors with our own messages or the system's: a line may repeat them."""
 
 
 class Discreet(logging.Formatter):
-    """Writes records without secrets; one record is one line, but for tracebacks in text.
+    """Writes records without secrets; one record is one line, except for tracebacks in text.
 
-    What steers a terminal is escaped. With `as_json` each is a JSON object.
+    Control characters are escaped. With `as_json`, each record is a JSON object.
     """
 
     def __init__(self, *, as_json: bool = False) -> None:
@@ -55,13 +55,13 @@ class Discreet(logging.Formatter):
         self.hide([*keys, *serve.tokens.values()])
 
     def hide(self, secrets: Iterable[str]) -> None:
-        """Leave out further values from now on, as they are and as JSON has them."""
+        """Leave out further values from now on, both plain and as JSON strings."""
         found = frozenset(secrets)
         self._secrets |= found | {json.dumps(secret)[1:-1] for secret in found}
         self._redactor = Redactor(self._secrets, keys=True)
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line; of a traceback in text, the lines."""
+        """Return the line, or several lines with a text traceback."""
         if self.as_json:
             return self._redactor.text(json.dumps(self._make_object(record)))
         request = getattr(record, "request", None)
@@ -74,7 +74,7 @@ class Discreet(logging.Formatter):
         return self._redactor.text("\n".join(map(glyphs.clean, text.split("\n"))))
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - as logging names it
-        """Return where an error came from, and its kind; its words where they are ours."""
+        """Return the place and type of an error, with its message only if that is safe."""
         return "\n".join(_describe_error(ei[1]))
 
     def _make_object(self, record: logging.LogRecord) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class Discreet(logging.Formatter):
 
 
 def _find_fields(record: logging.LogRecord) -> Mapping[str, Any]:
-    """Return the fields of a record: of the work that it belongs to, and its own."""
+    """Return the fields of a record: those of its request or job, and its own."""
     return {**list_fields(), **getattr(record, "fields", {})}
 
 
@@ -129,14 +129,14 @@ def add_options(parser: argparse._ActionsContainer) -> None:
 
 
 def list_rooms() -> tuple[str, ...]:
-    """Return what may be named in levels."""
+    """Return the names of rooms for levels."""
     from ullage.config.schema import LoggingTable
 
     return LoggingTable.__struct_fields__
 
 
 def read_levels(text: str) -> dict[str, str]:
-    """Return levels by room; raises argparse.ArgumentTypeError for what is none."""
+    """Return levels by room; raises argparse.ArgumentTypeError for invalid ones."""
     found = {}
     for part in filter(None, (part.strip().lower() for part in text.split(","))):
         room, equals, level = part.partition("=")
@@ -150,7 +150,7 @@ def read_levels(text: str) -> dict[str, str]:
 
 
 def begin_logging(held: ExitStack, given: argparse.Namespace) -> Discreet:
-    """Have what is logged written to stderr until the end, by the options; return how."""
+    """Write log records to stderr until the end, by the options; return the formatter."""
     discreet = Discreet(as_json=given.log_format == "json")
     discreet.hide(config.credentials())
     add_handler(held, logging.StreamHandler(sys.stderr), discreet)
@@ -164,19 +164,19 @@ def begin_logging(held: ExitStack, given: argparse.Namespace) -> Discreet:
 
 
 def add_handler(held: ExitStack, handler: logging.Handler, discreet: Discreet) -> None:
-    """Have a handler write what is logged, until the end."""
+    """Let a handler write log records until the end."""
     handler.setFormatter(discreet)
     logging.getLogger().addHandler(handler)
     held.callback(logging.getLogger().removeHandler, handler)
 
 
 def apply_levels(given: argparse.Namespace) -> None:
-    """Set the levels of the options: over those of files and environment."""
+    """Set the levels of the options, over those of files and environment."""
     config.set_log_levels({}, given.log_level)
 
 
 def announce(given: argparse.Namespace, event: str, lines: Iterable[str], **fields: Any) -> None:
-    """Tell of the start or the end of a service: in lines for people, or as one JSON object."""
+    """Announce the start or the end of a service: in lines for people, or as one JSON object."""
     if given.log_format == "json":
         log.info("%s", event, extra={"event": event, "fields": {"pid": os.getpid(), **fields}})
     else:

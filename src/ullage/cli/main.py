@@ -1,7 +1,7 @@
 """The command line: parse, run one command, turn errors into exit codes.
 
-Exit codes: 0 answer, 1 error, 2 usage or not found, 5 another writer is at work, 130 interrupted;
-commands may have further ones. It knows the commands, not their work.
+Exit codes: 0 answer, 1 error, 2 usage or not found, 5 another writer is active, 130 interrupted;
+commands may have further ones. The module knows the commands, not their work.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ PAGES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("retention", "originals", "partitions"), "retention"),
     "config": "configuration",
 }
-"""The page that tells more of a command, as `ullage docs` takes it; of others it is `cli`."""
+"""The page with more about a command, by its name for `ullage docs`; the default is `cli`."""
 
 EXAMPLES: Final = """\
 examples:
@@ -89,13 +89,13 @@ ullage COMMAND --help tells more of one, ullage docs of all.
 """
 
 AGENTS: Final = frozenset({"run", "chat", "resume", "replay", "compact", "worker"})
-"""The commands that have a model of their own."""
+"""Commands that use a model of their own."""
 
 OK, FAILED, USAGE, BUSY, INTERRUPTED = 0, 1, 2, 5, 130
 
 
 class Command(Protocol):
-    """One file of this room."""
+    """One file of this package."""
 
     SUMMARY: str
 
@@ -109,9 +109,9 @@ class Command(Protocol):
 
 
 def parser(only: str | None = None) -> Parser:
-    """Return the parser of the command line: whole, with one command, or with none where it is "".
+    """Return the parser: with all commands, with one, or with none if `only` is "".
 
-    What it has is loaded.
+    It loads the commands that the parser has.
     """
     top = Parser(
         prog="ullage",
@@ -135,7 +135,7 @@ def parser(only: str | None = None) -> Parser:
 
 
 def _complete(sub: argparse.ArgumentParser, page: str) -> None:
-    """Put the option for settings at the end of each command and of each in one, and its page."""
+    """Add the option for settings and the documentation page to each command and subcommand."""
     if isinstance(sub, Parser):
         sub.page = page
     inner = [a for a in sub._actions if isinstance(a, argparse._SubParsersAction)]  # noqa: SLF001 - argparse lists them nowhere else
@@ -154,7 +154,7 @@ def _complete(sub: argparse.ArgumentParser, page: str) -> None:
 
 
 def _list_groups() -> Iterator[str]:
-    """Yield the lines that list all commands by what they are for."""
+    """Yield the lines that list all commands in groups by purpose."""
     for group, names in GROUPS.items():
         yield f"{group}:"
         for name in names:
@@ -167,28 +167,28 @@ NUMBERS: Final[Mapping[Any, tuple[str, str]]] = {
     int: ("whole number", "8"),
     float: ("number", "0.5"),
 }
-"""What the types of numbers are called, with an example."""
+"""Names of number types, with an example."""
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that suggests what a wrong word may have meant."""
+    """A parser that suggests corrections for wrong words."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.inner: dict[str, argparse.ArgumentParser] = {}
         """The parsers of commands, by name."""
         self.page = ""
-        """The page of the documentation that tells more."""
+        """The documentation page with more about the command."""
 
     def format_help(self) -> str:
-        """Return the help; its last line names the page that tells more."""
+        """Return the help; its last line names the documentation page."""
         more = f"\nmore: ullage docs {self.page}\n" if self.page else ""
         return super().format_help() + more
 
     def parse_known_args(  # type: ignore[override]  # one of the two forms is used here
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Read arguments; an unknown option is an error with the nearest one there is."""
+        """Parse arguments; for an unknown option, the error suggests the nearest one."""
         options = [name for action in self._actions for name in action.option_strings]
         first = args[0] if args and self.inner else ""
         if first.startswith("--") and not any(name.startswith(first) for name in options):
@@ -200,13 +200,13 @@ class Parser(argparse.ArgumentParser):
         return given, rest
 
     def _refuse(self, words: Sequence[str], wrong: str, options: Sequence[str]) -> NoReturn:
-        """Refuse words that are no arguments, with the option that the wrong one may have meant."""
+        """Refuse unknown arguments, and suggest the option that was probably meant."""
         name = wrong.partition("=")[0]
         near = "no option may follow --" if name in options else suggest(name, options)
         self.error(f"unrecognized arguments: {' '.join(words)}{near and f'; {near}'}")
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
-        """Return the value of an argument; what is no number is said to be none."""
+        """Return the value of an argument; the error for an invalid number says so."""
         try:
             return super()._get_value(action, arg_string)
         except argparse.ArgumentError as error:
@@ -218,7 +218,7 @@ class Parser(argparse.ArgumentParser):
             ) from error
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Refuse a value that is not a choice, and propose the nearest choice."""
+        """Refuse a value that is not a choice, and suggest the nearest choice."""
         if action.choices is not None and value not in action.choices:
             known = [str(choice) for choice in action.choices]
             what = "command" if action.dest == "command" else "choice"
@@ -243,7 +243,7 @@ def _code(error: UllageError) -> int:
 
 
 def _settle_words(words: Sequence[str]) -> Sequence[str]:
-    """Return the command line with no doubt left about an option whose value may be left out."""
+    """Return the command line with clear values for options whose value may be left out."""
     if words and words[0] == "with":
         from ullage.cli.with_ import settle_words
 
@@ -284,11 +284,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 TALKING: Final = ("chat", "mcp", "top")
-"""Commands that go on as long as somebody reads and writes."""
+"""Commands that run as long as somebody reads and writes."""
 
 
 def _check_streams(command: str) -> None:
-    """Raise ConfigurationError where a command that talks was begun with a closed stream."""
+    """Raise ConfigurationError if an interactive command was started with a closed stream."""
     for name, stream in (("input", sys.stdin), ("output", sys.stdout)):
         if command in TALKING and stream is None:
             raise ConfigurationError(

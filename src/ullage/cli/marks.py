@@ -1,6 +1,6 @@
-"""Lines of ours in a text file of somebody else: between two marks, at its end.
+"""Our lines in a text file of another program: between two marks, at its end.
 
-Bytes outside of the marks stay as they are, also where the file ended within a line.
+Bytes outside of the marks stay as they are, even if the file's last line has no end.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ END: Final = "# <<< ullage statusline <<<"
 
 
 def add_block(before: bytes, block: str) -> bytes:
-    """Return a file with the block, once; raises ValueError where marks lack their pair."""
+    """Return a file with the block, once; raises ValueError if the marks are no pair."""
     span = find_block(before)
     if span is not None:
         start, stop = span
@@ -25,7 +25,7 @@ def add_block(before: bytes, block: str) -> bytes:
 
 
 def remove_block(before: bytes) -> bytes:
-    """Return a file without the block; raises ValueError where marks lack their pair."""
+    """Return a file without the block; raises ValueError if the marks are no pair."""
     span = find_block(before)
     if span is None:
         return before
@@ -37,7 +37,7 @@ def remove_block(before: bytes) -> bytes:
 
 
 def find_block(data: bytes) -> tuple[int, int] | None:
-    """Return where the block begins and ends, None where there is none."""
+    """Return where the block begins and ends, or None."""
     lines = data.splitlines(keepends=True)
     marks = (BEGIN.encode(), UNENDED.encode())
     begins = [place for place, line in enumerate(lines) if line.strip() in marks]

@@ -1,4 +1,4 @@
-"""Texts of a report as HTML: escaped, bounded, with what hides or steers made visible."""
+"""Texts of a report as HTML: escaped, bounded, with hidden and control characters made visible."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LONGEST: Final = 300
 
 
 def escape(said: object) -> str:
-    """Return a text from the report as HTML, what hides or steers shown as escapes."""
+    """Return a text of the report as HTML, with hidden and control characters as escapes."""
     shown = clean(said)
     return html.escape(shown if len(shown) <= LONGEST else shown[:LONGEST] + "…")
 

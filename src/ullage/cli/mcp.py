@@ -1,7 +1,7 @@
-"""`ullage mcp`: what ullage knows, as tools for programs that cannot be proxied.
+"""`ullage mcp`: ullage's functions as tools for programs that cannot be proxied.
 
-Over stdio it is started by its host; over HTTP it listens. It reads settings and credentials; what
-the tools do is `ullage.mcp_tools`.
+Over stdio, its host starts it; over HTTP, it listens. It reads settings and credentials;
+`ullage.mcp_tools` implements the tools.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Serve the tools until the host hangs up, or until a signal."""
+    """Serve the tools until the host closes the connection, or until a signal."""
     sources = _read_sources(given.sources)
     address = None if given.http is None else _read_address(given.http)
     key = _read_key(given, address)
@@ -97,7 +97,7 @@ def _listen(application: Any, address: tuple[str, int]) -> int:
 def _find_window(
     model: str | None, base_url: str | None, provider: str | None
 ) -> Mapping[str, Any]:
-    """Return what `ullage window --json` prints; keys come from the environment alone."""
+    """Return the data of `ullage window --json`; keys come only from the environment."""
     known, url = find_server(provider, base_url)
     key = read_key(None, url, known)
     return describe(window(model, base_url=url, provider=known, api_key=key))

@@ -1,6 +1,6 @@
-"""One member of a JSON object that is somebody else's file: set, found and taken out in place.
+"""One member of a JSON object in another program's file: set, found and removed in place.
 
-All other characters stay as they are. A text that is no plain JSON is refused, not repaired.
+All other characters stay as they are. Text that is not plain JSON is refused, not repaired.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ def set_member(
     may_replace: Callable[[Any], bool],
     spread: bool = False,
 ) -> bytes:
-    """Return a file with the member; raises ValueError for what cannot be changed in place.
+    """Return a file with the member; raises ValueError if it cannot be changed in place.
 
-    A member that is there is replaced where `may_replace` says so of its value. With `spread` the
-    value is written over several lines, as Claude Code and Codex write theirs.
+    An existing member is replaced if `may_replace` allows it for its value. With `spread` the value
+    is written over several lines, as Claude Code and Codex write theirs.
     """
     text = decode(before or b"")
     end = "\r\n" if "\r\n" in text else "\n"
@@ -46,9 +46,9 @@ def set_member(
 
 
 def remove_member(before: bytes, key: str, saved: bytes | None) -> bytes:
-    """Return a file without the member, or with the one that the backup had.
+    """Return a file without the member, or with the one of the backup.
 
-    Raises ValueError where it cannot be taken out in place.
+    Raises ValueError if it cannot be removed in place.
     """
     text = decode(before)
     if not text.strip():
@@ -74,7 +74,7 @@ def remove_member(before: bytes, key: str, saved: bytes | None) -> bytes:
 
 
 def is_same(one: bytes, other: bytes) -> bool:
-    """Tell whether two files say the same, however they are written."""
+    """Tell whether two files hold the same JSON data."""
     try:
         return bool(json.loads(one) == json.loads(other))
     except ValueError:
@@ -82,14 +82,14 @@ def is_same(one: bytes, other: bytes) -> bool:
 
 
 def find_saved(saved: bytes | None, key: str) -> str | None:
-    """Return the member of the backup as it was written, None where it had none."""
+    """Return the member of the backup as it was written, or None."""
     text = decode(saved or b"")
     held = find_member(text, key) if text.strip() else None
     return text[held[0] : held[1]] if held is not None else None
 
 
 def find_member(text: str, key: str) -> tuple[int, int] | None:
-    """Return where the value of the member stands in the top-level object, the last one counts."""
+    """Return where the member's value stands in the top-level object; the last one counts."""
     read = json.JSONDecoder().raw_decode
     found = None
     place = _skip(text, text.index("{") + 1)
@@ -106,7 +106,7 @@ def find_member(text: str, key: str) -> tuple[int, int] | None:
 
 
 def parse(text: str, key: str, value: Any = None) -> dict[str, Any]:
-    """Return the object; raises ValueError for what is none, with what to write by hand."""
+    """Return the object; raises ValueError for invalid JSON, with the text to write by hand."""
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -120,7 +120,7 @@ def parse(text: str, key: str, value: Any = None) -> dict[str, Any]:
 
 
 def read_fields(data: bytes | None) -> Mapping[str, Any]:
-    """Return the object in a file, {} for one that is not there, empty or no object."""
+    """Return the object in a file, or {} if it is missing, empty or no object."""
     try:
         fields = json.loads(data or b"{}")
     except (ValueError, RecursionError):
@@ -129,7 +129,7 @@ def read_fields(data: bytes | None) -> Mapping[str, Any]:
 
 
 def decode(data: bytes) -> str:
-    """Return a file as text; raises ValueError for what is no UTF-8."""
+    """Return a file as text; raises ValueError if it is not UTF-8."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -137,7 +137,7 @@ def decode(data: bytes) -> str:
 
 
 def _append_member(text: str, key: str, written: str, end: str, *, empty: bool) -> str:
-    """Return an object with one member more, behind the others and indented as the first one."""
+    """Return an object with one more member after the others, indented like the first one."""
     close = text.rstrip().rindex("}")
     body = text[:close].rstrip()
     first = text[text.index("{") + 1 :].lstrip(" \t")

@@ -1,7 +1,7 @@
-"""Draws how full a window is as one line: for status lines and prompts, within a width.
+"""Draws how full a window is, as one line within a width, for status lines and prompts.
 
-It reads a `Fullness` and nothing else. What a session file says is shown as text and never steers
-a terminal, a prompt or tmux. It loads little: it is drawn at every prompt.
+The module reads only a `Fullness`. Text of a session file is shown as plain text and never controls
+a terminal, a prompt or tmux. It loads little code, since it runs at every prompt.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from ullage.cli.glyphs import cells, clean, cut
 from ullage.core.values.fullness import Fullness
 
 TIERS: Final = (("overflow", 1.0), ("critical", 0.9), ("warning", 0.8), ("advisory", 0.7))
-"""Lower edges, as `core.tokens.gauge.STANDARD` has them, which loads too much for a prompt."""
+"""Lower edges, the same as in `core.tokens.gauge.STANDARD`, which is too slow to load for a
+prompt."""
 
 COLOURS: Final[Mapping[str, str]] = {
     "none": "green",
@@ -26,10 +27,10 @@ COLOURS: Final[Mapping[str, str]] = {
 CODES: Final[Mapping[str, int]] = {"green": 32, "yellow": 33, "red": 31}
 
 PLACES: Final = ("plain", "claude", "tmux", "bash", "zsh", "fish")
-"""Where a line may stand; each has its own colours, and characters that mean something there."""
+"""Places for a line; each has its own colours and special characters."""
 
 LONGEST: Final = 80
-"""Characters of a name in a line."""
+"""Most characters of a name in a line."""
 
 CELLS: Final = 8
 EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
@@ -37,7 +38,7 @@ FIELD: Final = re.compile(r"\{(\w+)\}")
 
 
 class Style(NamedTuple):
-    """How a line is drawn: within how many cells, for which place, coloured or not."""
+    """The style of a line: its width in cells, its place, coloured or not."""
 
     width: int = 80
     place: str = "plain"
@@ -46,7 +47,7 @@ class Style(NamedTuple):
 
 
 def name_tier(ratio: float | None) -> str:
-    """Return the tier of a share of the window; `unavailable` where there is none."""
+    """Return the tier of a share of the window; `unavailable` without a share."""
     if ratio is None:
         return "unavailable"
     return next((name for name, edge in TIERS if ratio >= edge), "none")
@@ -63,7 +64,7 @@ def shorten(tokens: int) -> str:
 
 
 def list_facts(one: Fullness, *, plain: bool = False) -> dict[str, str]:
-    """Return the fields of a template as text; what is unknown is `?`, what there is none of empty.
+    """Return the fields of a template as text: `?` for unknown values, empty for missing ones.
 
     Texts of files are cleaned and cut.
     """
@@ -96,7 +97,7 @@ def list_facts(one: Fullness, *, plain: bool = False) -> dict[str, str]:
 
 
 def _percent(share: float) -> int:
-    """Return whole percent; 100 and 0 are said only where they are true."""
+    """Return whole percent; 100 and 0 are used only if they are exact."""
     if 0 < share < 1:
         return min(max(round(share * 100), 1), 99)
     return round(share * 100)
@@ -114,7 +115,7 @@ def _draw_bar(ratio: float | None, *, plain: bool) -> str:
 
 
 def draw(one: Fullness, style: Style, template: str | None = None) -> str:
-    """Return the line; by a template, else as many facts as fit, the first ones first."""
+    """Return the line, by a template or with as many facts as fit, the first ones first."""
     facts = list_facts(one, plain=style.plain)
     if template is not None:
         text = FIELD.sub(lambda match: facts[match[1]], template)
@@ -125,7 +126,7 @@ def draw(one: Fullness, style: Style, template: str | None = None) -> str:
 
 
 def _list_parts(one: Fullness, facts: Mapping[str, str]) -> list[list[str]]:
-    """Return the forms of the line's parts, each from its longest to its shortest."""
+    """Return the parts of the line, each in several forms from longest to shortest."""
     if one.ratio is None and one.tokens is None:
         why = f" ({facts['reason']})" if facts["reason"] else ""
         known = f" ?/{facts['window']} ({facts['origin']})" if one.window else " unknown"
@@ -148,7 +149,7 @@ def _list_extras(facts: Mapping[str, str]) -> list[list[str]]:
 
 
 def _fit(parts: list[list[str]], style: Style, *, plain: bool) -> tuple[str, str]:
-    """Return the first part and the others within the width."""
+    """Return the first part, and as many other parts as fit."""
     mark, dot = ("..", " - ") if plain else ("…", " · ")
     head = next((form for form in parts[0] if cells(form) <= style.width), parts[0][-1])
     head, rest = cut(head, style.width, mark), ""
@@ -160,7 +161,7 @@ def _fit(parts: list[list[str]], style: Style, *, plain: bool) -> tuple[str, str
 
 
 def _escape(text: str, place: str) -> str:
-    """Return text that stands for itself where it is put."""
+    """Return text escaped for its place."""
     if place == "tmux":
         return text.replace("#", "##")
     return text.replace("%", "%%") if place == "zsh" else text
@@ -174,13 +175,13 @@ def _colour(text: str, tier: str, style: Style) -> str:
         return f"#[fg={colour}]{text}#[default]"
     if style.place == "zsh":
         return f"%F{{{colour}}}{text}%f"
-    # What takes no room stands between \1 and \2 in a prompt of readline.
+    # Characters without width stand between \1 and \2 in a prompt of readline.
     hide, show = ("\x01", "\x02") if style.place == "bash" else ("", "")
     return f"{hide}\x1b[{CODES[colour]}m{show}{text}{hide}\x1b[0m{show}"
 
 
 def to_dict(one: Fullness) -> dict[str, Any]:
-    """Return what is known, for programs; unknown values are null."""
+    """Return the known data, for programs; unknown values are null."""
     ratio = one.ratio
     rounded = None if ratio is None else round(ratio, 4)
     return {**one._asdict(), "ratio": rounded, "tier": name_tier(ratio)}

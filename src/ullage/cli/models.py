@@ -1,4 +1,4 @@
-"""`ullage models`: what the table of models says, and how to refresh it."""
+"""`ullage models`: list, show and refresh the table of models."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Do as the verb says; returns 0, or 1 for an id or provider without rows."""
+    """Run the subcommand; returns 0, or 1 for an id or provider without rows."""
     return _VERBS[given.verb](given)
 
 
 def _cache() -> Path | None:
-    """Return the configured cache folder, from which every resolver reads; None for the user's."""
+    """Return the configured cache folder that every resolver reads, or None for the user's."""
     held = config.load().settings.cache_dir
     return Path(held) if held else None
 
 
 def _list_served(given: argparse.Namespace) -> int:
-    """Print what a server lists, each with its window."""
+    """Print the models of a server, each with its window."""
     found = ullage.models(
         base_url=given.base_url, api_key=read_key(given.api_key_env, given.base_url, given.provider)
     )
@@ -101,7 +101,7 @@ def _list(given: argparse.Namespace) -> int:
 
 def _show(given: argparse.Namespace) -> int:
     table = WindowTable(_cache())
-    # What is asked for is a row of the table, so the id is a model's even at a host of deployments.
+    # The request is for a row of the table, so the id is a model's even at a host of deployments.
     base = given.id if given.provider is not None else None
     row = table.row(given.id, given.provider, base_model=base)
     if row is None:
@@ -121,7 +121,7 @@ def _show(given: argparse.Namespace) -> int:
 
 
 def describe_family(family: ModelFamily) -> dict[str, Any]:
-    """Return the laws of a family as plain data, without what is not known."""
+    """Return the laws of a family as plain data, without unknown ones."""
     fields = {"name": family.name, "thinking": family.thinking, "laws": sorted(family.laws)}
     known: dict[str, Any] = {
         "alternates": family.alternates,
@@ -137,7 +137,7 @@ def describe_family(family: ModelFamily) -> dict[str, Any]:
 
 
 def _format_family(family: ModelFamily) -> Iterator[str]:
-    """Yield the laws of a family in words, each with who states it."""
+    """Yield the laws of a family in words, each with its source."""
     yield f"  family: {family.name}" + (f", read {family.date}" if family.date else "")
     limits = family.limits
     most = None if limits.images is None else f"at most {limits.images:,} in a request"

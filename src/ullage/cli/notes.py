@@ -1,6 +1,6 @@
-"""What the commands on files tell beside their answer: lines left out, a model nobody knows.
+"""Notes of the file commands in addition to their answer: lines left out, an unknown model.
 
-It knows no command.
+The module does not know commands.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from ullage.runtime import default
 
 
 def check_model(model: str | None) -> None:
-    """Tell where the table has no such model, and one with a name much like it."""
+    """Note an unknown model, with the most similar name in the table."""
     if model is None:
         return
     table = default().windows.table
@@ -20,6 +20,6 @@ def check_model(model: str | None) -> None:
 
 
 def warn(session: ImportedSession) -> None:
-    """Tell what of a file was left out."""
+    """Note the parts of a file that were left out."""
     for warning in session.warnings:
         say(f"note: {warning}")

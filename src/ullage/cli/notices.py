@@ -1,7 +1,7 @@
-"""A notification on the desktop, by the program that the system has for it.
+"""A desktop notification, shown by a program of the system.
 
-Texts go as arguments or through the environment, never into a line that a shell or another
-interpreter reads: a server chooses what is in them.
+Texts are passed as arguments or through the environment, never in a line that a shell or another
+interpreter reads, since a server chooses their content.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Which = Callable[[str], str | None]
 
 
 def find_command(text: str, which: Which = shutil.which) -> list[str] | None:
-    """Return the arguments of the command that shows a text, None where there is none."""
+    """Return the arguments of the command that shows a text, or None without one."""
     shown = text[:LONGEST]
     program = which("notify-send")
     if program:
@@ -45,7 +45,7 @@ def find_command(text: str, which: Which = shutil.which) -> list[str] | None:
 
 
 def notify(text: str, which: Which = shutil.which) -> str:
-    """Show a text on the desktop; return what is wrong, "" where it was handed on."""
+    """Show a text on the desktop; return an error message, or "" if it was passed on."""
     command = find_command(text, which)
     if command is None:
         return "no program shows notifications here: notify-send, osascript, PowerShell"

@@ -1,6 +1,6 @@
-"""The model of commands that look at a session: a server that is named is asked, else nobody is.
+"""The model of commands that inspect a session: only a named server is asked.
 
-It lends what such a command needs, and sends nothing to a model.
+The module provides the objects for such a command, and sends nothing to a model.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NOBODY: Final = "http://nobody.invalid/v1"
 
 @dataclass(frozen=True, slots=True)
 class Lent:
-    """A model, what is known of windows, and the window in tokens where somebody says one."""
+    """A model, the runtime with known windows, and the window in tokens if it is given."""
 
     provider: Provider
     runtime: Runtime
@@ -36,10 +36,10 @@ class Lent:
 
 @contextmanager
 def lend_model(given: argparse.Namespace, session: Session) -> Iterator[Lent]:
-    """Lend the model that the arguments name, else the session's; its server is asked if it can be.
+    """Lend the model that the arguments name, else the session's; ask its server if possible.
 
-    That of an embedded server, or of one whose key is not there, stands in without its server.
-    Raises ConfigurationError where nobody tells a model.
+    An embedded model, or one without its key, is used without its server. Raises ConfigurationError
+    if no model is known.
     """
     settings = config.load().settings
     named = given.embedded is not None or bool(given.base_url)
@@ -67,7 +67,7 @@ def lend_model(given: argparse.Namespace, session: Session) -> Iterator[Lent]:
 
 
 def find_last_model(session: Session) -> str | None:
-    """Return the model that answered last, None before the first answer."""
+    """Return the model that answered last, or None before the first answer."""
     rounds = (item for item in reversed(session.fold.items) if isinstance(item, Round))
     return next((item.model for item in rounds if item.model), None)
 

@@ -1,6 +1,6 @@
-"""Where the model of a session came from: what was recorded stands in for options nobody gave.
+"""The model of a session: recorded values replace options that were not given.
 
-It starts nothing and asks nobody.
+The module starts nothing and asks no server.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from ullage.core.session.log.fold import Data
 
 
 def complete(given: argparse.Namespace, session: Session) -> argparse.Namespace:
-    """Return the options, with those of the session where the command line names none.
+    """Return the options, completed with those recorded in the session.
 
-    Raises ConfigurationError for a session whose server needs a credential that is not there.
+    Raises ConfigurationError for a session whose server needs a missing credential.
     """
     made = argparse.Namespace(**vars(given))
     served = session.fold.served
-    if not served:  # recorded before this was
+    if not served:  # older than this record
         return made
     made.dialect = given.dialect or str(served["dialect"])
     if given.base_url is None and given.embedded is None:
@@ -38,9 +38,9 @@ def complete(given: argparse.Namespace, session: Session) -> argparse.Namespace:
 
 
 def complete_work(given: argparse.Namespace, session: Session) -> argparse.Namespace:
-    """Return the options with the folder that the session was run in, its tools and subagents.
+    """Return the options, completed with the session's folder, tools and subagents.
 
-    Raises ConfigurationError for a folder that is there no more.
+    Raises ConfigurationError if the folder no longer exists.
     """
     made = argparse.Namespace(**vars(given))
     served = session.fold.served
@@ -54,7 +54,7 @@ def complete_work(given: argparse.Namespace, session: Session) -> argparse.Names
 
 
 def needs_nothing(session: Session) -> bool:
-    """Tell whether the server of a session is known, and can be asked with what is at hand."""
+    """Tell whether the server of a session is known and needs no further credentials."""
     served = session.fold.served
     variable = served.get("key_variable")
     ready = variable is None or bool(os.environ.get(str(variable)))
@@ -62,7 +62,7 @@ def needs_nothing(session: Session) -> bool:
 
 
 def _key_variable(given: argparse.Namespace, name: str, served: Data) -> str | None:
-    """Return the variable that holds the key, None where the server needs none."""
+    """Return the variable of the key, or None if the server needs none."""
     needs = [str(need) for need in served.get("needs") or ()]
     where = served["base_url"]
     if "program" in needs:
@@ -93,7 +93,7 @@ def _key_variable(given: argparse.Namespace, name: str, served: Data) -> str | N
 
 
 def _workspace(name: str, served: Data) -> str | None:
-    """Return the folder that the session was run in, None where it had none."""
+    """Return the folder in which the session was run, or None."""
     folder = served.get("workspace")
     if folder is None:
         return None

@@ -1,4 +1,4 @@
-"""`ullage originals`: large texts moved to object storage, brought back, and what is left there."""
+"""`ullage originals`: move large texts to object storage, bring them back, and find orphans."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Move, fetch or sweep; 1 where an object is lost."""
+    """Move, fetch or sweep; exit code 1 if an object is lost."""
     if given.action != "fetch" and given.place is None:
         raise ConfigurationError(f"say where: ullage originals {given.action} --place URL")
     if not given.older_than >= 0 or given.least < 1:
@@ -83,7 +83,7 @@ def run(given: argparse.Namespace) -> int:
 
 @contextmanager
 def _lend_store(log: EventLog) -> Iterator[Store | None]:
-    """Open the store beside a log, which is in the same database."""
+    """Open the store in the same database as a log."""
     with ExitStack() as held:
         store = None
         if has_log(log.url):

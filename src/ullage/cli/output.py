@@ -1,6 +1,6 @@
-"""The end of a command whose standard output takes no more.
+"""The end of a command whose standard output cannot be written any more.
 
-It knows no command.
+The module does not know commands.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ import sys
 from typing import Final
 
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
-"""What the system says where a file or a disk takes no more."""
+"""The system's errors if a file or a disk is full."""
 
 
 def end_output(error: OSError) -> int:
-    """Return the exit code where output could not be written, and say why; else raise the error.
+    """Report an output error and return the exit code; raise any other error.
 
-    Whoever read a pipe, such as `head`, has enough: that is no failure.
+    A closed pipe, as with `head`, is no failure: its reader has enough.
     """
     broken = isinstance(error, BrokenPipeError)
     if not broken and (error.errno not in FULL or error.filename is not None):
         raise error
-    # What Python flushes at its exit must find an open file (its documentation, "Note on SIGPIPE").
+    # Python flushes this file at its exit, so it must be open (its documentation, "Note on
+    # SIGPIPE").
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if broken:

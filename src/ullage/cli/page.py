@@ -1,8 +1,8 @@
-"""Draws a context report as one HTML file that needs nothing else: no script, no network, no font.
+"""Draws a context report as one HTML file without scripts, network or fonts.
 
-Its content policy forbids every load, every text of the report is escaped, and what is long is
-bounded, so that a page of thousands of turns stays small. It reads `context.schema.json`'s report
-and nothing else. The look is in `page.html`; the words and the colours are the terminal's.
+Its content policy forbids every load, every text of the report is escaped, and long parts are
+bounded, so that a page of thousands of turns stays small. The module reads only the report of
+`context.schema.json`. The layout is in `page.html`; the words and the colours are the terminal's.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ullage.cli.treemap import draw_map
 from ullage.pages.inks import INKS, OTHER, Ink, write_inks
 
 COLUMNS: Final = 200
-"""The most columns of the chart; more turns share one, which shows the tallest of them."""
+"""Most columns of the chart; with more turns, several share one, which shows the tallest."""
 
 ITEMS: Final = 100
 ENTRIES: Final = 10
@@ -116,7 +116,7 @@ def _window_words(report: Report) -> str:
 
 
 def _track(report: Report) -> str:
-    """Return the bar: rows, free, margin, reserved; a negative row is taken from the others."""
+    """Return the bar: rows, free, margin, reserved; a negative row shrinks the others."""
     rows = [row for row in report["rows"] if row["tokens"] > 0]
     counted, used = sum(row["tokens"] for row in rows), report["used"]["tokens"]
     parts = []
@@ -162,7 +162,7 @@ def _marks(report: Report, whole: float) -> str:
 
 
 def _sum(report: Report) -> str:
-    """Return the terms as they add up: used + free + margin + reserved = window."""
+    """Return the terms of the sum: used + free + margin + reserved = window."""
     terms = [("used", "", report["used"]["tokens"])]
     if report["window"] is not None:
         terms += [
@@ -184,7 +184,7 @@ def _sum(report: Report) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of the chart: the tallest of some turns that follow each other."""
+    """One column of the chart: the tallest of some consecutive turns."""
 
     first: int
     last: int
@@ -193,11 +193,11 @@ class Column:
 
     @property
     def name(self) -> str:
-        """Return which turns these are."""
+        """Return the numbers of these turns."""
         return str(self.first) if self.first == self.last else f"{self.first} to {self.last}"
 
     def stack(self) -> Iterator[tuple[str, float]]:
-        """Yield the rows from the ground up; they reach exactly as high as the turn's tokens."""
+        """Yield the rows from the bottom up; together they are as high as the turn's tokens."""
         rows = {name: tokens for name, tokens in self.turn["rows"].items() if tokens > 0}
         counted, tokens = sum(rows.values()), max(0, self.turn["tokens"])
         scale = min(1.0, tokens / counted) if counted else 0.0
@@ -241,13 +241,13 @@ def _turns(report: Report, columns: Sequence[Column]) -> str:
 
 
 def _ceiling(columns: Sequence[Column]) -> int:
-    """Return the top of the chart: the tallest turn or window, up to a round number of ticks."""
+    """Return the top of the chart: the tallest turn or window, rounded up to a tick."""
     highest: int = max(1, *(max(c.turn["tokens"], c.turn["window"] or 0) for c in columns))
     return math.ceil(highest / _step(highest)) * _step(highest)
 
 
 def _step(highest: int) -> int:
-    """Return the distance of the ticks: 1, 2 or 5 of a power of ten, so that about 4 fit."""
+    """Return the distance of the ticks: 1, 2 or 5 times a power of ten, so that about 4 fit."""
     power: int = 10 ** max(0, len(str(highest // 4)) - 1)
     return next((f * power for f in (1, 2, 5) if f * power * 5 >= highest), 10 * power)
 
@@ -281,7 +281,7 @@ def _chart(columns: Sequence[Column], ceiling: int, what: str) -> str:
 
 
 def _overlay(columns: Sequence[Column], ceiling: int, wide: float) -> Iterator[str]:
-    """Yield the compactions, the window as steps, and a place to point at for each column."""
+    """Yield the compactions, the window as steps, and a hover area for each column."""
     steps, pen_down = [], False
     for number, column in enumerate(columns):
         x = number * wide
@@ -342,7 +342,7 @@ def _legend(columns: Sequence[Column]) -> str:
 
 
 def _output(turn: Mapping[str, Any]) -> str:
-    """Return what came back at a turn, with a mark where it was counted."""
+    """Return the output of a turn, with a mark if it was counted."""
     tokens = turn.get("output")
     if tokens is None:
         return ""
@@ -506,7 +506,7 @@ def _footer(report: Report) -> str:
 
 
 def _data(report: Report, columns: Sequence[Column]) -> str:
-    """Return the report inside the page, with those turns that the chart shows; never run."""
+    """Return the report inside the page, with the turns of the chart; it is never run."""
     kept = {**report, "turns": [dict(column.turn) for column in columns]}
     plain = json.dumps(kept, separators=(",", ":"))
     for sign in "<>&":

@@ -1,4 +1,4 @@
-"""`ullage partitions`: the events of a PostgreSQL log in partitions by time, or in one table."""
+"""`ullage partitions`: keep the events of a PostgreSQL log in partitions by time, or end that."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _find_partitions(log: object) -> Partitions:
 
 
 def _show(partitions: list[Partition]) -> None:
-    """Show partitions, a line each: name, from when to when sessions began, bytes."""
+    """Show partitions, one on each line: name, time span of the sessions' starts, bytes."""
     for one in partitions:
         first = (
             "begin" if isinf(one.first) else f"{datetime.fromtimestamp(one.first, UTC):%Y-%m-%d}"

@@ -1,8 +1,8 @@
 """Draws a context report for a terminal: a bar, a table whose rows add up, a line for prompts.
 
-Every segment has a letter and a name of its own, so nothing hangs on colour. Names come from
-files that anybody may have written: control characters are shown as escapes, never sent. It reads
-`context.schema.json`'s report and nothing else; it does not know where that came from.
+Every segment has its own letter and name, so no meaning depends on colour. Names come from files of
+unknown origin, so control characters are shown as escapes. The module reads only the report of
+`context.schema.json`, and does not know its origin.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NARROWEST: Final = 40
 
 
 def percent(part: int, whole: int) -> str:
-    """Return a share in whole percent; 100 and 0 are said only where they are true."""
+    """Return a share in whole percent; 100 and 0 are used only if they are exact."""
     if whole <= 0:
         return ""
     if part == 0:
@@ -58,14 +58,14 @@ def percent(part: int, whole: int) -> str:
 
 
 def basis(name: str, error: float | None) -> str:
-    """Return what a number rests on: `exact`, `provider`, `est ±3 %`, `inferred`."""
+    """Return the basis of a number: `exact`, `provider`, `est ±3 %`, `inferred`."""
     if name not in ("calibrated", "estimate"):
         return name
     return "est" if error is None else f"est ±{math.ceil(round(error * 100, 6))} %"
 
 
 def count_left(report: Report) -> tuple[int, str] | None:
-    """Return the tokens left and until what, or None where the window is unknown."""
+    """Return the tokens left and their limit, or None if the window is unknown."""
     if report["window"] is None or report["free"] is None:
         return None
     if report["over"]:
@@ -76,7 +76,7 @@ def count_left(report: Report) -> tuple[int, str] | None:
 
 
 def origin(source: Mapping[str, Any]) -> Iterator[str]:
-    """Yield where a conversation comes from: program, session, title, project, date, file."""
+    """Yield the origin of a conversation: program, session, title, project, date, file."""
     if source.get("kind"):
         yield str(source["kind"])
     if source.get("session"):
@@ -91,18 +91,18 @@ def origin(source: Mapping[str, Any]) -> Iterator[str]:
 
 
 def row_note(row: Mapping[str, Any]) -> str:
-    """Return what is said of a row, with the tokens that are not sent."""
+    """Return the note of a row, with the tokens that are not sent."""
     unsent = row.get("unsent")
     return f"{row['note']} ({unsent:,} tokens)" if unsent else str(row["note"])
 
 
 def window_source(window: Mapping[str, Any]) -> str:
-    """Return who says how large the window is: `table, assumed`."""
+    """Return the source of the window's size: `table, assumed`."""
     return f"{window['source']}, assumed" if window.get("assumed") else str(window["source"])
 
 
 def spent_words(spent: Mapping[str, Any], name: str) -> str:
-    """Return what was spent of something, with the mark of an estimate where it was counted."""
+    """Return an amount that was spent, with a mark if it was estimated."""
     counted = spent.get("basis") == "estimate"
     if name == "dollars":
         dollars = spent["dollars"]
@@ -118,7 +118,7 @@ def spent_words(spent: Mapping[str, Any], name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Pen:
-    """Draws lines no wider than `width` cells; colour only where it was asked for."""
+    """Draws lines of at most `width` cells; in colour only if asked for."""
 
     width: int
     colour: bool
@@ -129,7 +129,7 @@ class Pen:
         return clean(said, ascii=self.ascii)
 
     def own(self, said: str) -> str:
-        """Return one of our own texts, in ASCII where that is wanted."""
+        """Return one of our own texts, in ASCII if required."""
         return "".join(PLAIN.get(c, c) for c in said) if self.ascii else said
 
     def line(self, said: str) -> str:
@@ -137,11 +137,11 @@ class Pen:
         return cut(said, self.width, self.own("…")).rstrip()
 
     def dot(self) -> str:
-        """Return what stands between two facts of one line."""
+        """Return the separator of two facts on one line."""
         return self.own(" · ")
 
     def flow(self, parts: Iterable[str], indent: str = "") -> Iterator[str]:
-        """Yield facts one after the other, a new line where the next has no room."""
+        """Yield facts one after the other, on a new line if the next does not fit."""
         line = ""
         for part in parts:
             longer = f"{line}{self.dot()}{part}" if line else indent + part
@@ -153,7 +153,7 @@ class Pen:
             yield self.line(line)
 
     def words(self, said: str, lead: str) -> Iterator[str]:
-        """Yield a sentence over as many lines as it needs; `lead` stands before the first."""
+        """Yield a sentence over as many lines as needed; `lead` comes before the first."""
         line = lead
         for word in said.split():
             if cells(line) + 1 + cells(word) > self.width and line.strip() not in ("", lead):
@@ -185,8 +185,8 @@ def draw(
 ) -> str:
     """Return the report as lines of at most `width` cells (never under 40), without a last newline.
 
-    `top` bounds every list of items; `turns` adds a bar per turn. Without `colour` there is no
-    escape sequence in it, and with `ascii` nothing beyond ASCII.
+    `top` bounds every list of items; `turns` adds a bar for each turn. Without `colour` there are
+    no escape sequences, and with `ascii` only ASCII.
     """
     pen = Pen(max(NARROWEST, width), colour, ascii)
     parts = [
@@ -224,7 +224,7 @@ def _header(report: Report, pen: Pen) -> Iterator[str]:
         facts += [pen.text(fact) for fact in origin(source)]
     facts[0] = cut(facts[0], pen.width, pen.own("…"))
     lines = list(pen.flow(facts))
-    # Only the model is set off, and it never breaks.
+    # Only the model stands apart, and it never breaks.
     yield pen.bold(facts[0]) + lines[0].removeprefix(facts[0])
     yield from lines[1:]
     yield from pen.flow(_state(report, pen))
@@ -250,7 +250,7 @@ def _state(report: Report, pen: Pen) -> Iterator[str]:
 def _segments(report: Report, pen: Pen) -> list[tuple[str, Ink | None, int]]:
     """Return letter, ink and tokens of every segment, in the order of the bar.
 
-    A negative row takes its tokens from the others in proportion: they are what was overcounted.
+    A negative row reduces the others in proportion, since it corrects their count.
     """
     rows = [(row["id"], row["tokens"]) for row in report["rows"] if row["tokens"] > 0]
     used, counted = max(0, report["used"]["tokens"]), sum(tokens for _, tokens in rows)
@@ -342,7 +342,7 @@ class Sheet:
 
     @classmethod
     def fitting(cls, report: Report, pen: Pen, window: int | None) -> Sheet:
-        """Return columns for the longest number; what is left goes to the names."""
+        """Return columns that fit the longest number; the rest of the width is for the names."""
         numbers = [report["used"]["tokens"], report["free"] or 0, report["margin"], window or 0]
         numbers += [report["reserved_output"]]
         for row in report["rows"]:
@@ -356,7 +356,7 @@ class Sheet:
 
     @property
     def indent(self) -> str:
-        """What stands before a row's letter: nothing where columns are few."""
+        """The indent before a row's letter: none if the name column is narrow."""
         return "  " if self.name > 24 else ""
 
     def entry(self, name: str, tokens: int, said: str, *, share: bool = False) -> str:
@@ -374,7 +374,7 @@ class Sheet:
         yield lead + self.pen.paint(ink.letter, ink, 1) + line[len(lead) + 1 :]
 
     def item(self, item: Mapping[str, Any]) -> Iterator[str]:
-        """Yield the line of an item, and one that tells of its duplicates where they have none."""
+        """Yield the line of an item, and another one for its duplicates if they do not fit."""
         count = self.pen.own(f" {item['count']}{TIMES}") if item["count"] > 1 else ""
         lead = self.indent + "    "
         room = max(1, self.name - len(lead) - cells(count))

@@ -1,4 +1,4 @@
-"""`ullage pin`: a message of a session that no compaction touches."""
+"""`ullage pin`: protect a message of a session from compaction."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Pin, or pin no more."""
+    """Pin or unpin the message."""
     with desk.lend_log(given) as log, desk.find_session(log, given.session) as session:
         session.pin(given.event, pinned=not given.off)
         desk.say(

@@ -1,4 +1,4 @@
-"""`--context`: what a person looks at, told to the model beside the request."""
+"""`--context`: data that the person looks at, shown to the model with the request."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     import argparse
 
 LARGEST: Final = 1_000_000
-"""Bytes of a file of presented facts: they go beside every request."""
+"""Most bytes of a file of presented facts, since they are part of every request."""
 
 
 def add_context(parser: argparse._ActionsContainer) -> None:
-    """Declare what a person looks at."""
+    """Declare the option for the person's data."""
     parser.add_argument(
         "--context",
         metavar="JSON",
@@ -26,7 +26,7 @@ def add_context(parser: argparse._ActionsContainer) -> None:
 
 
 def read_context(given: str | None) -> dict[str, Any] | None:
-    """Return presented facts; raises ConfigurationError for what is no JSON object."""
+    """Return presented facts; raises ConfigurationError if they are no JSON object."""
     if given is None:
         return None
     text = _read_file(given[1:]) if given.startswith("@") else given

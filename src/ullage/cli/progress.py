@@ -1,8 +1,8 @@
-"""A bar for long work: how far it is, how fast, and how long it will take, on stderr.
+"""A bar for long work on stderr: its progress, its speed, and the time left.
 
-It is drawn on a terminal only, from one second on, and gone when the work ends. A thread draws it:
-a server that is waited for, or a step that reports nothing, must not look like an end. That is why
-it is none of the libraries' bars, which draw when they are told something. It knows no work.
+It is drawn only on a terminal, after one second, and removed when the work ends. A thread draws it,
+so that waiting for a server, or a step without reports, does not look like the end. Bars of
+libraries are drawn only with a report, so they are not used. The module does not know the work.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EVERY_S: Final = 0.2
 """Seconds between two drawings."""
 
 CELLS, LEAST = 24, 4
-"""Cells of the bar at most; with fewer than the least there is none, only numbers."""
+"""Most cells of the bar; with fewer than the least, only numbers are shown."""
 
 BYTES: Final = "MB"
 """The unit of reports in bytes."""
@@ -32,7 +32,7 @@ BYTES: Final = "MB"
 
 @dataclass(slots=True)
 class Bar:
-    """What is known of the work: a `Progress` that keeps the last report."""
+    """The state of the work: a `Progress` that keeps the last report."""
 
     what: str
     unit: str = BYTES
@@ -40,7 +40,7 @@ class Bar:
     total: int | None = None
     since: float = field(default_factory=time.monotonic)
     first: int | None = None
-    """What was done at the first report: the rate is that of the work since."""
+    """The amount done at the first report: the rate counts only the work after it."""
 
     def __call__(self, done: int, total: int | None) -> None:
         """Take a report."""
@@ -49,12 +49,12 @@ class Bar:
         self.done, self.total = done, total
 
     def begin(self, what: str, unit: str = BYTES) -> None:
-        """Go on to the next step of the work."""
+        """Begin the next step of the work."""
         self.what, self.unit, self.done, self.total, self.first = what, unit, 0, None, None
         self.since = time.monotonic()
 
     def text(self, seconds: float, room: int = 79, *, plain: bool = False) -> str:
-        """Return the bar as it is after so many seconds of this step, in at most `room` cells."""
+        """Return the bar after so many seconds of this step, in at most `room` cells."""
         what, unit = glyphs.cut(glyphs.clean(self.what), max(room // 3, 10)), self.unit
         if not self.total:
             counted = f"  {_amount(self.done, unit)} {unit}" if self.done else ""
@@ -81,7 +81,7 @@ class Bar:
 
 @contextmanager
 def watch(what: str, unit: str = BYTES) -> Iterator[Bar]:
-    """Lend the bar of some work; it is drawn while the block lasts."""
+    """Lend the bar of some work; it is drawn while the block runs."""
     bar = Bar(what, unit)
     if not lines.fits(sys.stderr):
         yield bar
@@ -97,7 +97,7 @@ def watch(what: str, unit: str = BYTES) -> Iterator[Bar]:
 
 
 def _draw(bar: Bar, ended: threading.Event) -> None:
-    """Draw the bar until the work ends, then take it away."""
+    """Draw the bar until the work ends, then remove it."""
     if ended.wait(AFTER_S):
         return
     encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
@@ -128,7 +128,7 @@ def _amount(number: float, unit: str) -> str:
 
 
 def _lasting(seconds: float) -> str:
-    """Return a time as people say it."""
+    """Return a time in words for people."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     minutes, rest = divmod(int(seconds), 60)

@@ -1,4 +1,4 @@
-"""`ullage purge`: what was said in sessions, or kept of a tenant, erased for good."""
+"""`ullage purge`: erase the text of sessions, or the data of a tenant, for good."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Erase, and say what is gone and what may still hold it; 5 where a session was busy."""
+    """Erase, and report the result and the remaining places; exit code 5 for a busy session."""
     tenant = _read_tenant(given)
     chosen = [bool(given.session), given.older_than is not None, tenant is not None]
     if sum(chosen) != 1:
@@ -69,7 +69,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _read_tenant(given: argparse.Namespace) -> str | None:
-    """Return what stands in the scopes of a tenant, None where none is named."""
+    """Return the mark of a tenant in scopes, or None if no tenant is named."""
     if given.tenant is not None:
         return mark_client(given.tenant)
     if given.tenant_key_env is None:
@@ -104,7 +104,7 @@ def _purge_log(given: argparse.Namespace) -> int:
 
 
 def draw_purge(done: Purge) -> list[str]:
-    """Return what became of sessions, a line each, and what may still hold their text."""
+    """Return the result, one line for each session, and the places that may still hold text."""
     told = [f"erased  {name}" for name in done.sessions] or ["nothing to erase"]
     told += [f"left    {name}: {why}" for name, why in done.busy]
     if done.files:
@@ -117,7 +117,7 @@ def draw_purge(done: Purge) -> list[str]:
 
 
 def _purge_store(given: argparse.Namespace) -> None:
-    """Have the proxy's store, or the one that is named, forget what nobody used for so long."""
+    """Delete entries that were not used for so long from the proxy's store, or the named one."""
     url, limits = given.store or default_url(PROXY), StoreLimits(ttl_s=given.older_than * DAY_S)
     try:
         store = open_store(url, create=False, limits=limits)
@@ -133,7 +133,7 @@ def _purge_store(given: argparse.Namespace) -> None:
 
 
 def _purge_tenant(given: argparse.Namespace, mark: str) -> int:
-    """Have a store forget one of those who share it."""
+    """Delete the data of one tenant from a shared store."""
     store = open_store(given.store or default_url(PROXY), create=False, limits=STANDARD)
     try:
         if not isinstance(store, ForgetsTenants):

@@ -1,4 +1,4 @@
-"""`ullage queue`: what is in a queue; limits of tenants are set, and jobs cancelled."""
+"""`ullage queue`: show a queue, set limits of tenants, cancel jobs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Do what is asked, else print what is there."""
+    """Do the requested action, or print the queue."""
     from ullage.workers.opening import has_queue
     from ullage.workers.queue import JobQueue
 
@@ -92,7 +92,7 @@ def _set_limits(queue: JobQueue, given: argparse.Namespace) -> None:
 
 
 def draw_report(report: QueueReport, now: float) -> Iterator[str]:
-    """Yield what is in a queue as three small tables."""
+    """Yield the content of a queue as three small tables."""
     yield from _draw(
         ("tenant", "waiting", "running"),
         [

@@ -1,4 +1,4 @@
-"""`ullage recall`: the text that a placeholder stands for."""
+"""`ullage recall`: print the original text of a placeholder."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Print the text as it was; say on stderr how much of it is left."""
+    """Print the text as it was; report on stderr how much is left."""
     found = _find(given)
     # Bytes, since a terminal's encoding may lack a character and Windows would change line ends.
     lines.write_bytes(found.text.encode("utf-8", "backslashreplace"))
@@ -45,7 +45,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _find(given: argparse.Namespace) -> Page:
-    """Return the page of the text, from the first of the places that has it."""
+    """Return the page of the text, from the first place that has it."""
     places = find_places(given.store)
     for url in places[:-1]:
         if find_text(given.reference, url) is not None:
@@ -54,9 +54,9 @@ def _find(given: argparse.Namespace) -> Page:
 
 
 def find_places(named: str | None) -> list[str]:
-    """Return the stores that are looked into: the named one, the set one, or the user's own.
+    """Return the stores to search: the named one, the configured one, or the user's own.
 
-    Raises ConfigurationError where there is none.
+    Raises ConfigurationError without any.
     """
     chosen = named or config.load().settings.store
     places = [chosen] if chosen else list(filter(_is_there, map(default_url, (SESSIONS, PROXY))))

@@ -1,7 +1,7 @@
-"""What a proxy did while a client ran, in a few lines: requests, compactions, tokens, failures.
+"""A summary of a proxy's work for a client: requests, compactions, tokens, failures.
 
-The figures are those of the proxy's own books: its ledger, its meters, its watch, and its line for
-each request. It holds no text of a conversation.
+The figures come from the proxy's ledger, meters, watch, and request lines. They hold no text of a
+conversation.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from ullage.proxy.journal import RequestLine
 
 MOST: Final = 3
-"""Failures, and warnings, that are told; the others are counted."""
+"""Most failures, and warnings, that are listed; the others are counted."""
 
 LONGEST: Final = 300
-"""Characters of one of them."""
+"""Most characters of one of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunFigures:
-    """What was done, as the proxy counted it.
+    """The proxy's figures.
 
-    `left_out` are tokens that compactions took away; `fitted` are requests that were too large for
-    their window and were sent smaller, `recovered` those that a server refused and then took.
-    `used` of `window` is the last size of the largest conversation, `dollars` the price of what was
-    reported, None where no price is known.
+    `left_out` are tokens that compactions removed. `fitted` are requests that were too large for
+    their window and were sent smaller, `recovered` those that a server first refused and then
+    accepted. `used` of `window` is the last size of the largest conversation, `dollars` the price
+    of the reported usage, or None if no price is known.
     """
 
     requests: int
@@ -48,7 +48,7 @@ class RunFigures:
 
 
 class EndListener(logging.Handler):
-    """Keeps what is to be told at the end, so that nothing is drawn over a client's screen."""
+    """Keeps messages for the end, so that nothing is drawn over a client's screen."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,15 +73,15 @@ class EndListener(logging.Handler):
             self.fullest = max(self.fullest or 0.0, line.share)
 
     def is_missing(self, path: str) -> bool:
-        """Tell whether a server said that it has no such path."""
+        """Tell whether a server answered that it has no such path."""
         return any(status in (404, 405) and path in asked for status, asked, _ in self.failures)
 
 
 def add_up(app: App, heard: EndListener) -> RunFigures:
-    """Return what a proxy did so far."""
+    """Return the figures of a proxy so far."""
     entries, rows = app.ledger.all(), app.watch.feed.list_rows()
     paid = [row.dollars for row in rows if row.dollars is not None]
-    # Rows have prompts as the provider reported them; where pages are off there are no rows.
+    # Rows have the reported sizes of prompts; without pages there are no rows.
     sizes = [(one.used or 0, one.window) for one in rows or entries]
     used, window = max(sizes, key=lambda size: size[0], default=(0, None))
     shares = [heard.fullest or 0.0, used / window if window else 0.0]
@@ -134,7 +134,7 @@ def write_failures(heard: EndListener) -> Iterator[str]:
 
 
 def write_warnings(heard: EndListener) -> Iterator[str]:
-    """Yield what the proxy warned of."""
+    """Yield the warnings of the proxy."""
     for text, times in heard.warnings.most_common(MOST):
         yield f"  {_times(times)}{text}"
     if len(heard.warnings) > MOST:

@@ -1,7 +1,7 @@
-"""ullage's own sessions, and what its proxy keeps of conversations, as the context view takes them.
+"""ullage's own sessions, and the proxy's conversations, for the context view.
 
 A session's request is the one that would go to its model now. The proxy keeps sizes and hashes, so
-of its conversations there are numbers, and no text. It draws nothing.
+its conversations have numbers and no text. The module draws nothing.
 """
 
 from __future__ import annotations
@@ -41,12 +41,15 @@ SOURCES: Final = ("ullage", "proxy")
 PROXY: Final = "http://127.0.0.1:8790"
 BASES: Final = ("provider", "server", "exact", "calibrated", "estimate")
 
+UNBOUNDED: Final = 1_000_000_000
+"""More tokens than any session has."""
+
 USAGES: Final = tuple(Usage.__slots__)
 
 
 @dataclass(frozen=True, slots=True)
 class ShownWindow:
-    """What the operator says of the window and of the answer, as the arguments name it."""
+    """The operator's values for the window and the answer, by the names of the arguments."""
 
     model: str | None = None
     window: int | None = None
@@ -55,14 +58,15 @@ class ShownWindow:
 
 
 def read_session(asked: argparse.Namespace, shown: ShownWindow) -> Contents:
-    """Return what fills the window of a session of ullage: the newest, or the one that is named."""
+    """Return the parts of a session's window: the newest session of ullage, or the named one."""
     chosen = argparse.ArgumentParser()
     replay.arguments(chosen)
     store = [] if asked.store is None else ["--store", asked.store]
     model = [] if shown.model is None else ["--model", shown.model]
     name = [] if asked.session is None else [asked.session]
     options = chosen.parse_args([*name, *store, *model])
-    with replay.lend_view(options, as_it_is=True) as (session, lent, view):
+    # As it is: parts that do not fit are shown, too, and no compaction is planned.
+    with replay.lend_view(options, window=UNBOUNDED) as (session, lent, view):
         provider = lent.provider
         question = Question(provider.model, provider.base_url, provider.api_key)
         windows, sent = lent.runtime.windows, dict(view.kwargs)
@@ -93,14 +97,14 @@ def read_session(asked: argparse.Namespace, shown: ShownWindow) -> Contents:
 
 
 def _find_dropped(runtime: Runtime, question: Question) -> frozenset[str]:
-    """Return what the model's template leaves out: as its server says, else as the table has it."""
+    """Return the rows that the model's template drops, by its server, else by the table."""
     told = runtime.dropped_rows(question)
     row = catalog.ROWS.get(question.model or "")
     return told if told is not None else frozenset(row.dropped if row is not None else ())
 
 
 def _history(session: agent.Session) -> dict[str, Any]:
-    """Return what the events tell: who was asked for what, when, and what it used."""
+    """Return the recorded facts: first message, models, times, usage."""
     events = session.events()
     calls = []
     for event in events:
@@ -126,7 +130,7 @@ def _time(seconds: float) -> str:
 
 
 def list_sessions(asked: argparse.Namespace, most: int) -> tuple[list[ListedSession], int]:
-    """Return the newest sessions of the log, and how many there are."""
+    """Return the newest sessions of the log, and the number of all."""
     with desk.lend_log(asked) as log:
         heads = log.sessions()[::-1]
         overviews = desk.open_overviews(log)
@@ -140,7 +144,7 @@ def list_sessions(asked: argparse.Namespace, most: int) -> tuple[list[ListedSess
 
 
 def _workspace(log: EventLog, row: sessions.SessionRow) -> str | None:
-    """Return the folder that the last turn of a session worked in, None where it is unknown."""
+    """Return the folder of a session's last turn, or None if unknown."""
     events = log.read(row.name, row.served - 1, row.served) if row.served else []
     served = [(upcast_data(event) or {}).get("served") for event in events]
     folder = served[0].get("workspace") if served and isinstance(served[0], Mapping) else None
@@ -152,10 +156,10 @@ def _workspace(log: EventLog, row: sessions.SessionRow) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class RecordedConversation:
-    """What is known of a conversation behind a proxy: sizes in tokens, and no text.
+    """The known data of a conversation behind a proxy: sizes in tokens, and no text.
 
-    `summary` is the block that replaces the dropped messages, where the store has one; `where`
-    names the proxy or its store.
+    `summary` is the block that replaces the left-out text, if the store has one; `where` names the
+    proxy or its store.
     """
 
     listed: ListedSession
@@ -169,9 +173,9 @@ class RecordedConversation:
 
 
 def read_proxy_store(url: str, store: str | None) -> list[RecordedConversation]:
-    """Return the conversations of a running proxy, else what its store keeps of compacted ones.
+    """Return the conversations of a running proxy, else the compacted ones in its store.
 
-    Raises StoreError where neither is there.
+    Raises StoreError if neither exists.
     """
     answer = default().transport.ask(HttpRequest(f"{url.rstrip('/')}/ullage/sessions"))
     said = answer.json() if answer.status == 200 and store is None else None
@@ -230,9 +234,9 @@ def _checkpoint(made: Checkpoint, url: str) -> RecordedConversation:
 def read_kept(
     found: Sequence[RecordedConversation], name: str | None, shown: ShownWindow
 ) -> Contents:
-    """Return what is known of one conversation: the newest, or the one whose id begins so.
+    """Return the data of one conversation: the newest, or the one whose id begins so.
 
-    Raises ConfigurationError where there is none, or more than one.
+    Raises ConfigurationError if there is no match, or more than one.
     """
     chosen = [one for one in found if name is None or one.listed.id.startswith(name)]
     if not chosen or (name is not None and len(chosen) > 1):

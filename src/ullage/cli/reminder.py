@@ -1,7 +1,7 @@
-"""What a client that compacts by itself is told to keep: the user's rules, tasks and values.
+"""The reminder for a client that compacts by itself: the user's rules, tasks and values.
 
-They are found by rule in the session file, in the user's own words, as ullage's own compactions
-find them. It knows no hook's settings.
+They are found by rules in the session file, in the user's own words, as in ullage's own
+compactions. The module does not know the settings of hooks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ullage.core.messages.transcript import Message
 from ullage.runtime import Measurable, default
 
 MOST: Final = 8_000
-"""Characters of a reminder: Claude Code 2.1 and Codex 0.169 cut what is over 10,000."""
+"""Most characters of a reminder: Claude Code 2.1 and Codex 0.169 cut text over 10,000."""
 
 BEFORE: Final = (
     "Keep these in the summary word for word. They were found by rule in the user's own messages "
@@ -29,7 +29,7 @@ AFTER: Final = (
 
 
 def remind(event: str, transcript: str, source: str) -> str:
-    """Return what a hook prints for an event: "" where nothing is to be kept, or to be said.
+    """Return the output of a hook for an event, or "" if there is nothing to keep.
 
     Before a compaction it is text, after it the JSON that adds it to the conversation. Raises
     ConfigurationError for a session file that cannot be read.
@@ -38,7 +38,7 @@ def remind(event: str, transcript: str, source: str) -> str:
         return ""
     session = importers.load(transcript, source=source)
     read = default().read(Measurable(list(session.messages), dialect=session.dialect))
-    summaries = frozenset(session.summaries)  # a client's own words, in a message of the user
+    summaries = frozenset(session.summaries)  # written by the client, in a message of the user
     facts = collect([m for place, m in enumerate(read.messages) if place not in summaries])
     facts = replace(facts, files=(), skills=(), said=(), found=(), results=())
     if event == "PreCompact":
@@ -52,9 +52,9 @@ def remind(event: str, transcript: str, source: str) -> str:
 
 
 def _find_summary(window: Sequence[Message]) -> str:
-    """Return what stands in the window after a compaction, "" where the file does not have it yet.
+    """Return the window's text after a compaction, or "" if the file does not have it yet.
 
-    Claude Code 2.1 writes its summary down after its hooks have run: the window still has answers.
+    Claude Code 2.1 writes its summary after its hooks have run: until then the window has answers.
     """
     if any(message.role == "assistant" for message in window):
         return ""
@@ -62,7 +62,7 @@ def _find_summary(window: Sequence[Message]) -> str:
 
 
 def _drop_standing(facts: Facts, standing: str) -> Facts:
-    """Return the facts that a text does not have word for word; files and commands are left out."""
+    """Return the facts that a text lacks word for word, without files and commands."""
     held = _flatten(standing)
     kept = {
         name: tuple(line for line in getattr(facts, name) if _flatten(line) not in held)

@@ -1,4 +1,4 @@
-"""`ullage replay`: the request that a session makes now, or made at any of its events."""
+"""`ullage replay`: print a session's request, as it is now or was at any of its events."""
 
 from __future__ import annotations
 
@@ -76,10 +76,7 @@ UNBOUNDED: Final = 1_000_000_000
 def lend_view(
     given: argparse.Namespace, *, as_it_is: bool = False
 ) -> Iterator[tuple[Session, offline.Lent, View]]:
-    """Lend a session, its model, and the request that would be sent now.
-
-    With `as_it_is` no compaction is planned, and a request that does not fit is lent, too.
-    """
+    """Lend a session, its model, and its current request, in its own window or in `window`."""
     with desk.lend_log(given) as log:
         session = desk.find_session(log, given.session)
         if given.at is not None:
@@ -110,7 +107,7 @@ def _hold_still(given: argparse.Namespace, session: Session, lent: offline.Lent)
 
 
 def _past(session: Session, at: int) -> Session:
-    """Return the session as it stood at an event: in memory, so that nothing can be recorded."""
+    """Return the session at an event, in memory, so that nothing can be recorded."""
     log = MemoryLog()
     log.restore(list(SessionEvents(session, at)), time.time())
     return Session(log, session.name)

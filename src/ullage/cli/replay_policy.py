@@ -1,4 +1,4 @@
-"""`ullage replay-policy`: recorded sessions under several policies, and which of them to take."""
+"""`ullage replay-policy`: replay recorded sessions under several policies, and recommend one."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ command goes on where it was stopped. A policy is a preset ({}), a settings file
 in it, or a preset with changes, such as ladder:tail_share=0.1,keep_last=6. See docs/replay.md."""
 
 DEFAULTS: Final = ("ladder", "advisory", "auto_summary", "off")
-"""The policies that are tried where none is named."""
+"""The default policies to compare."""
 
 FAULTS_SHOWN: Final = 5
 
 NOWHERE: Final = Path("/nonexistent")
-"""A project without settings: a policy that is named is what it says, wherever it is tried."""
+"""A project without settings, so that a named policy means the same everywhere."""
 
 MOST: Final = 1_000_000
-"""Sessions of a program that are replayed."""
+"""Most sessions of a program that are replayed."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -104,7 +104,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Print the comparison; returns 1 where no session could be replayed."""
+    """Print the comparison; returns 1 if no session could be replayed."""
     policies = {label: read_policy(label) for label in given.policies or DEFAULTS}
     places = _find_places(given)
     options = replay.ReplayOptions(
@@ -130,7 +130,7 @@ def run(given: argparse.Namespace) -> int:
         _write_file(Path(given.html), draw_alone(found, choice))
     if given.write is not None and choice is not None:
         write_policy(Path(given.write), policies[choice.label])
-    # last: where a file cannot be written, the error is the one document
+    # last: if a file cannot be written, the error is the one document
     _print_found(found, choice, kept, as_json=given.json)
     return 0 if choice is not None else 1
 
@@ -163,7 +163,7 @@ def _find_places(given: argparse.Namespace) -> list[SessionPlace]:
         if not listed and not given.sessions:
             where = describe_folders(given.program, os.environ)
             raise ConfigurationError(f"no session of {given.program} was found in {where}")
-        sizes = {one.path: one.size for one in listed}  # of one in a database no file tells it
+        sizes = {one.path: one.size for one in listed}  # a session in a database has no file size
         found = replay.list_places([*given.sessions, *sizes])
         return [place._replace(size=sizes.get(place.name, place.size)) for place in found]
     if not given.sessions:
@@ -176,10 +176,10 @@ def _find_records(
     options: replay.ReplayOptions,
     places: Sequence[SessionPlace],
 ) -> Path:
-    """Return where results are kept: a file that the same command finds again."""
+    """Return the place of the results: a file that the same command finds again."""
     if given.out is not None:
         return Path(given.out)
-    if given.on == "local":  # its rows say how large each session was
+    if given.on == "local":  # its rows had the size of each session
         places = [place._replace(size=0) for place in places]
     what = [ullage.__version__, options.name_run(), given.on, sorted(places)]
     name = blake2b(json.dumps(what, default=str).encode(), digest_size=8).hexdigest()
@@ -187,9 +187,9 @@ def _find_records(
 
 
 def read_policy(text: str) -> Policy:
-    """Return the policy that a word of the command line means.
+    """Return the policy for a word of the command line.
 
-    Raises ConfigurationError for an unknown preset, a file that cannot be read, or a bad change.
+    Raises ConfigurationError for an unknown preset, an unreadable file, or a wrong change.
     """
     if text.endswith(".toml"):
         held = config.load({}, NOWHERE, named=Path(text)).settings.policy
@@ -205,7 +205,7 @@ def read_policy(text: str) -> Policy:
 def write_policy(path: Path, policy: Policy) -> None:
     """Write a policy at the end of a settings file, or into a new one.
 
-    Raises ConfigurationError where the file has a policy already or cannot be written.
+    Raises ConfigurationError if the file has a policy already or cannot be written.
     """
     before = path.read_text(encoding="utf-8") if path.exists() else ""
     if before and "policy" in config.load({}, NOWHERE, named=path).tree:
@@ -214,7 +214,7 @@ def write_policy(path: Path, policy: Policy) -> None:
         )
     text = replay.write_settings(policy)
     if before and text.startswith("policy ="):
-        _write_file(path, f"{text}\n{before}")  # a key goes before all tables
+        _write_file(path, f"{text}\n{before}")  # a key must precede all tables
     else:
         _write_file(path, f"{before}{chr(10) if before else ''}{text}")
     desk.say(f"{path}: the policy was written")
@@ -253,7 +253,7 @@ def _print_found(
 
 
 def draw_table(held: Mapping[str, ReplayTotals]) -> Iterator[str]:
-    """Yield the comparison, a policy a line, in columns."""
+    """Yield the comparison in columns, one policy on each line."""
     rows = [HEADS, *(_list_cells(label, totals) for label, totals in held.items())]
     widths = [max(glyphs.cells(row[column]) for row in rows) for column in range(len(HEADS))]
     first = next(iter(held.values()), None)

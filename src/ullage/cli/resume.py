@@ -1,4 +1,4 @@
-"""`ullage resume`: goes on in a session, with a turn that has no answer or with a new one."""
+"""`ullage resume`: continue a session, with its unanswered turn or with a new one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Run the turn; the exit code says how it ended."""
+    """Run the turn; the exit code tells how it ended."""
     text = read_prompt(given.text)
     with (
         desk.lend_log(given) as log,

@@ -1,4 +1,4 @@
-"""`ullage retention`: sessions that are kept no longer, taken out of the log, name and all."""
+"""`ullage retention`: remove old sessions from the log, including their names."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Take out what is due, and say what is gone; 5 where a session was busy."""
+    """Remove the due sessions, and report them; exit code 5 if a session was busy."""
     rules = read_rules(given)
     with desk.lend_log(given) as log:
         due = plan_retention(log, rules, time.time())
@@ -74,7 +74,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _show_due(due: Sequence[SessionFamily], *, as_json: bool) -> None:
-    """Show what would go, and by which rule."""
+    """Show the sessions to remove, and the rule for each."""
     if as_json:
         named = [{"sessions": one.members, "tenant": one.tenant, "why": one.why} for one in due]
         lines.out(json.dumps({"due": named}))
@@ -84,7 +84,7 @@ def _show_due(due: Sequence[SessionFamily], *, as_json: bool) -> None:
 
 
 def _show_done(done: Removal, *, as_json: bool) -> None:
-    """Show what is gone, and what stayed."""
+    """Show the removed sessions, and those that stayed."""
     if as_json:
         lines.out(json.dumps({"gone": done.sessions, "busy": done.busy, "events": done.events}))
         return
@@ -97,7 +97,7 @@ def _show_done(done: Removal, *, as_json: bool) -> None:
 
 
 def read_rules(given: argparse.Namespace) -> RetentionRules:
-    """Return the rules that arguments make; raises ConfigurationError."""
+    """Return the rules of the arguments; raises ConfigurationError."""
     tenants = dict(_read_tenant(text) for text in given.tenant_days)
     most = None if given.most is None else _read_bytes(given.most)
     return RetentionRules(given.days, tenants, most)

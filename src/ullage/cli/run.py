@@ -1,4 +1,4 @@
-"""`ullage run`: one turn of a session, its answer on stdout."""
+"""`ullage run`: run one turn of a session, with its answer on stdout."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Run the turn; the exit code says how it ended."""
+    """Run the turn; the exit code tells how it ended."""
     text = read_prompt(given.text)
     if text is None or not text.strip():
         raise ConfigurationError("there is nothing to say: give a text, or pipe one into stdin")
@@ -54,7 +54,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def one(agent: Agent, session: Session, text: str | None, given: argparse.Namespace) -> int:
-    """Run one turn, or go on with the one that was cut off, and print how it ended."""
+    """Run one turn, or continue the one that was cut off, and print how it ended."""
     streams = lines.is_terminal(sys.stdout) and not (given.json or given.events)
     shown = activity.Activity(quiet=given.quiet, streams=streams)
     if not given.quiet:
@@ -94,7 +94,7 @@ def one(agent: Agent, session: Session, text: str | None, given: argparse.Namesp
 
 
 def _tell(name: str, ended: Ended, given: argparse.Namespace) -> None:
-    """Say on stderr how the turn ended, and how to go on."""
+    """Report on stderr how the turn ended, and how to continue."""
     if not ended.ok:
         desk.say(f"ullage: {ended.error} ({ended.reason})")
         store = _store(given)
@@ -108,7 +108,7 @@ def _tell(name: str, ended: Ended, given: argparse.Namespace) -> None:
 
 
 def _store(given: argparse.Namespace) -> str:
-    """Return the option that names the log, where one was given; without a password in it."""
+    """Return the option that names the log, if it was given without a password in it."""
     if given.store is None or hide_password(given.store) != given.store:
         return ""
     return f" --store {shlex.quote(given.store)}"

@@ -1,7 +1,7 @@
-"""The demo's scripted conversation: what the user says, what tools return, what is asked later.
+"""The demo's scripted conversation: user messages, tool results, later questions.
 
-Pure data and a seeded generator, so that every run sends the same words. It knows no server and
-no guard.
+It is pure data and a seeded generator, so that every run sends the same words. The module knows no
+server and no guard.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SYSTEM: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Something said once, early, and asked for much later.
+    """A fact that is said once, early, and asked for much later.
 
     `value` is the text that must still be in the request (and, better, in the answer).
     """
@@ -34,7 +34,7 @@ class Fact:
 
     @property
     def turn(self) -> int:
-        """The turn in which it is said, from 1 on: one fact a turn, from the second on."""
+        """The turn in which it is said, from 1 on: one fact in each turn, from the second on."""
         return 2 + FACTS.index(self)
 
 
@@ -103,16 +103,16 @@ owner pays for the idle time above {draft} hours. What is a sensible order of wo
 
 @dataclass(frozen=True, slots=True)
 class ScenarioTurn:
-    """One turn: the messages that are added before the model answers, and the fact asked for."""
+    """One turn: the messages added before the model answers, and the fact that is asked for."""
 
     messages: tuple[dict[str, Any], ...]
     asks: Fact | None = None
 
 
 def script(turns: int, seed: int = 7) -> list[ScenarioTurn]:
-    """Return `turns` turns: facts are told in the first ones and asked for in the last ones.
+    """Return `turns` turns: the first ones tell the facts, the last ones ask for them.
 
-    Every third turn brings a tool call and its result, some three times as long as a question.
+    Every third turn has a tool call with its result, some three times as long as a question.
     """
     draw = random.Random(seed)  # noqa: S311 - a script, not a secret
     last = turns - len(FACTS)

@@ -1,4 +1,4 @@
-"""Serves Prometheus text from a thread, on this machine alone. It knows no worker."""
+"""Serves Prometheus text from a thread, only to this machine. The module knows no workers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger("ullage.serve")
 
 @contextmanager
 def serve_metrics(port: int, metrics: JobMetrics, store: str, engine: str) -> Iterator[int]:
-    """Serve `/metrics` on 127.0.0.1 for as long as this lasts; lend the port."""
+    """Serve `/metrics` on 127.0.0.1 while the block runs; lend the port."""
     with JobQueue(store, engine) as queue:
         handler = _make_handler(metrics, queue)
         try:
@@ -62,6 +62,6 @@ def _make_handler(metrics: JobMetrics, queue: JobQueue) -> type[BaseHTTPRequestH
             self.wfile.write(text)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     return Handler

@@ -1,4 +1,4 @@
-"""`ullage search`: what was said and left out, found by words."""
+"""`ullage search`: find text that was said or left out, by words."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Print what was found, the best first; 1 where nothing was."""
+    """Print the hits, the best first; exit code 1 without any."""
     found: list[Hit] = []
     for url in find_places(given.store):
         query = " ".join(given.words)

@@ -1,6 +1,6 @@
-"""`ullage serve`: the guard in front of a server; clients change their base URL and nothing else.
+"""`ullage serve`: the guard in front of a server; clients only change their base URL.
 
-It puts the configuration together, starts the web server and ends it. It knows no request.
+It builds the configuration, starts the web server and stops it. The module does not know requests.
 """
 
 from __future__ import annotations
@@ -44,22 +44,23 @@ log = logging.getLogger("ullage.serve")
 SUMMARY = "put the guard in front of a model server, for any client"
 
 KEEP_ALIVE_S: Final = 75
-"""How long an idle connection stays open: longer than clients keep theirs, or they meet its end."""
+"""Seconds that an idle connection stays open: longer than in clients, which would otherwise meet a
+closed one."""
 
 COLLECTED: Final = (5_000, 20, 50)
-"""Thresholds of the garbage collector: a whole collection holds all requests up, for 25 ms at the
-start and for 281 with full caches (measured beside other work), and few cycles are left to it."""
+"""Thresholds of the garbage collector: a full collection blocks all requests, for 25 ms at the
+start and for 281 with full caches (measured together with other work), and few cycles need it."""
 
 GRACE_S: Final = 1.5
-"""Seconds after `drain_s` in which all is closed; what then still runs is broken off."""
+"""Seconds after `drain_s` for closing everything; then the process breaks off remaining work."""
 
 LOOK_S: Final = 0.1
-"""Seconds between two looks whether the server is to end."""
+"""Seconds between two checks whether the server must end."""
 
 BACKLOG: Final = 2048
 
 DRAWING: Final = ("jinja2", "starlette")
-"""Packages that the pages are drawn with: loaded at the first page, missed at the start."""
+"""Packages that draw the pages: loaded with the first page, but checked at the start."""
 
 EPILOG = """examples:
   ullage serve --upstream http://127.0.0.1:8080       in front of llama.cpp, vLLM, LM Studio ...
@@ -111,7 +112,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_servers(where: argparse._ArgumentGroup) -> None:
-    """Declare which servers requests go to."""
+    """Declare the servers for requests."""
     where.add_argument(
         "--upstream",
         action="append",
@@ -132,7 +133,7 @@ def add_servers(where: argparse._ArgumentGroup) -> None:
 
 
 def add_rules(what: argparse._ActionsContainer) -> None:
-    """Declare what is done with requests."""
+    """Declare the rules for requests."""
     endpoint.add_policy(what)
     endpoint.add_summarizer(what)
     what.add_argument("--observe", action="store_true", help="change nothing, only measure")
@@ -145,8 +146,8 @@ def add_rules(what: argparse._ActionsContainer) -> None:
 
 
 def _add_log(parser: argparse.ArgumentParser) -> None:
-    """Declare what is logged."""
-    told = parser.add_argument_group("the log level, on stderr")
+    """Declare the options of the log."""
+    told = parser.add_argument_group("what is logged, on stderr")
     loud = told.add_mutually_exclusive_group()
     loud.add_argument(
         "-v", "--verbose", action="store_true", help="requests for the proxy's own pages too"
@@ -156,7 +157,7 @@ def _add_log(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Serve until a signal; exits with 0 after an orderly end."""
+    """Serve until a signal; exit code 0 after an orderly end."""
     make = load_application()
     from ullage.proxy import memory
 
@@ -182,7 +183,7 @@ def run(given: argparse.Namespace) -> int:
         listening = bind_socket(serve.host, serve.port)
         held.callback(listening.close)
         new = find_new_folder(serve.store or "")
-        _ = app.store  # opened here, where a store that is none has an exit code
+        _ = app.store  # opened here, so that an invalid store has an exit code
         if new is not None:
             logs.announce(given, "made_folder", [MADE.format(folder=new)], folder=str(new))
         port = listening.getsockname()[1]
@@ -202,7 +203,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _set_levels(given: argparse.Namespace) -> None:
-    """Set levels: what loading the settings set is overruled by the options."""
+    """Set levels: the options win over the settings."""
     requests = logging.WARNING if given.quiet else logging.DEBUG if given.verbose else None
     if requests is not None:
         config.get_logger("requests").setLevel(requests)
@@ -210,17 +211,17 @@ def _set_levels(given: argparse.Namespace) -> None:
 
 
 def raise_file_limit() -> None:
-    """Let this process have as many open files, connections among them, as the system allows it."""
+    """Raise this process's limit of open files, including connections, to the system's maximum."""
     if sys.platform != "win32":
         import resource
 
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        with suppress(OSError, ValueError):  # some systems have a further bound of their own
+        with suppress(OSError, ValueError):  # some systems have a further limit
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def load_application(command: str = "ullage serve") -> Callable[[Serve], App]:
-    """Load what serves; raises ConfigurationError without the extra, naming the command."""
+    """Load the application; raises ConfigurationError without the extra, naming the command."""
     missing = [name for name in ("httptools", "uvicorn", *DRAWING) if find_spec(name) is None]
     try:
         from ullage.proxy.app import App
@@ -246,8 +247,8 @@ def read(
 ) -> Serve:
     """Return the configuration: the file's, with the arguments over it.
 
-    `behind` and then `demo` stand behind all other upstreams; `store` holds where none is named.
-    Raises ConfigurationError for what cannot be.
+    `behind` and then `demo` come after all other upstreams; `store` applies if no other is named.
+    Raises ConfigurationError for invalid values.
     """
     named = [split_upstream(text, number) for number, text in enumerate(given.upstream)]
     rule = {
@@ -290,7 +291,7 @@ def split_upstream(text: str, number: int) -> dict[str, str]:
 
 
 def greeting(serve: Serve, port: int) -> list[str]:
-    """Return the lines for whoever started it: where it listens, and what clients are given."""
+    """Return the lines for the operator: the address, and the settings for clients."""
     host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(serve.host, serve.host)  # noqa: S104 - shown
     host = f"[{host}]" if ":" in host and not host.startswith("[") else host
     root = f"http://{host}:{port}"
@@ -326,9 +327,9 @@ MOST_PORT: Final = 65_535
 
 
 def bind_socket(host: str, port: int, option: str = "--port") -> socket.socket:
-    """Return a socket that listens; raises ConfigurationError where the address cannot be had.
+    """Return a listening socket; raises ConfigurationError if the address is not available.
 
-    `option` is where another port is given.
+    `option` is the option for another port.
     """
     host = host.strip("[]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -346,15 +347,15 @@ def bind_socket(host: str, port: int, option: str = "--port") -> socket.socket:
 
 
 class Ending(Protocol):
-    """An application whose streams of pages can be ended; one with `leave` is told before."""
+    """An application whose page streams can be ended; its `leave`, if any, is called before."""
 
     def end_streams(self) -> None:
-        """Have the streams of pages end."""
+        """End the streams of pages."""
         ...
 
 
 def serve_pages(app: Any, listening: socket.socket, drain_s: float) -> int:
-    """Run pages alone until a signal; return the exit code."""
+    """Run only pages until a signal; return the exit code."""
     return _run_application(make_server(app, drain_s), app, listening, drain_s, lambda: None)
 
 
@@ -389,12 +390,12 @@ def _run_application(
         prepare()
         watch = asyncio.create_task(_watch_end(server, ending, app))
         gc.collect()
-        gc.freeze()  # what was loaded by now stays: no collection need look at it again
+        gc.freeze()  # loaded objects stay: later collections skip them
         gc.set_threshold(*COLLECTED)
         await server.serve(sockets=[listening])
         watch.cancel()
 
-    # uvicorn raises the signals that ended it once more: they were answered by then.
+    # uvicorn raises the signals that ended it again, although they were handled.
     before = {
         number: signal.signal(number, _ignore_signal) for number in (signal.SIGINT, signal.SIGTERM)
     }
@@ -409,7 +410,7 @@ def _run_application(
 
 
 def limit_connections(app: App, serve: Serve, always: tuple[str, ...]) -> ConnectionLimits:
-    """Return what connections to a proxy may take, by its configuration."""
+    """Return the connection limits of a proxy, from its configuration."""
     from ullage.cli.listening import ConnectionLimits
 
     return ConnectionLimits(
@@ -426,7 +427,7 @@ def limit_connections(app: App, serve: Serve, always: tuple[str, ...]) -> Connec
 def make_server(
     app: Any, drain_s: float, leave_s: float = 0.0, limits: ConnectionLimits | None = None
 ) -> LeavingServer:
-    """Return the web server of an application, not yet begun."""
+    """Return the web server of an application, not yet started."""
     import uvicorn
 
     from ullage.cli.leaving import LeavingServer
@@ -439,8 +440,8 @@ def make_server(
         lifespan="on",
         log_config=None,
         access_log=False,
-        proxy_headers=False,  # nobody's word is taken for who the client is
-        server_header=False,  # these two are the upstream's own
+        proxy_headers=False,  # the client's address is never taken from headers
+        server_header=False,  # both come from the upstream
         date_header=False,
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_S,
@@ -450,7 +451,7 @@ def make_server(
 
 
 async def _watch_end(server: LeavingServer, ending: threading.Timer, app: Ending) -> None:
-    """Begin to count down once the server is to end; viewers are let go of at once."""
+    """Start the countdown once the server must end; viewers are disconnected at once."""
     while not server.is_leaving:  # noqa: ASYNC110 - a signal sets it, and tells nobody
         await asyncio.sleep(LOOK_S)
     if hasattr(app, "leave"):
@@ -462,7 +463,7 @@ async def _watch_end(server: LeavingServer, ending: threading.Timer, app: Ending
 
 
 def _end_process() -> None:
-    """End the process whatever still runs in it: a store that hangs, work that nobody can end."""
+    """End the process whatever still runs: a stuck store, or work that cannot be ended."""
     log.error("what still ran was broken off")
     os._exit(1)
 
@@ -472,7 +473,7 @@ def _ignore_signal(number: int, frame: object) -> None:
 
 
 def find_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return what makes the event loop: uvloop's where there is one (not on Windows)."""
+    """Return the factory of the event loop: uvloop's if installed (not on Windows), else None."""
     try:
         import uvloop
     except ModuleNotFoundError:
@@ -481,7 +482,7 @@ def find_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def reload_settings(app: App, again: Callable[[], Serve]) -> None:
-    """Have an application go on with the configuration as it is now; a broken one changes nothing.
+    """Switch an application to the current configuration; a broken one changes nothing.
 
     The address, the store and the time-outs of connections stay until the next start.
     """

@@ -1,4 +1,4 @@
-"""`ullage sessions`: what sessions a log has, and what state each is in; `purge` a store."""
+"""`ullage sessions`: list the sessions of a log with their state; `purge` a store."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from ullage.storage.place import PROXY, default_url
 SUMMARY = "list the sessions of a log, the newest first"
 
 ABOUT: Final = 60
-"""Cells of what a person said first, on a line."""
+"""Cells of a person's first message in a line."""
 
 MOST: Final = 50
-"""How many sessions are listed by default: what is new of each is read."""
+"""Sessions that are listed by default, since the new events of each are read."""
 
 State = Literal["idle", "held", "running", "cut off", "corrupt"]
 
 
 @dataclass(frozen=True, slots=True)
 class SessionRow:
-    """One session: times in Unix seconds, `turn` the one that is not at its end.
+    """One session: times in Unix seconds, `turn` is the unfinished turn.
 
-    `served` is the number of the event that tells of its model and folder last, 0 for none.
+    `served` is the number of the last event with its model and folder, 0 for none.
 
-    `state` is running (a turn, and a writer who lives), held (a writer without a turn), cut off (a
+    `state` is running (a turn with a living writer), held (a writer without a turn), cut off (a
     turn without a writer), corrupt (it cannot be read; `fault` says why) or idle.
     """
 
@@ -78,7 +78,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Print a line a session, or one document; or forget what is out of time."""
+    """Print one line for each session, or one document; or delete expired data."""
     if given.action == "purge":
         return purge_store(given.store or default_url(PROXY))
     if given.limit < 1:
@@ -107,7 +107,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def purge_store(url: str) -> int:
-    """Have a store forget what is out of time, and say how much that was."""
+    """Delete expired entries of a store, and report their number."""
     store = open_store(url, create=False)
     try:
         forgotten = store.purge(time.time())
@@ -118,7 +118,7 @@ def purge_store(url: str) -> int:
 
 
 def read(log: EventLog, head: Head, overviews: Overviews) -> SessionRow:
-    """Return what a session is and stands at; what cannot be read is said in the row."""
+    """Return the row of a session; if it cannot be read, the row says so."""
     try:
         found = overviews.read(head)
         about = _read_about(log, head.session, found)
@@ -148,7 +148,7 @@ def read(log: EventLog, head: Head, overviews: Overviews) -> SessionRow:
 
 
 def _read_about(log: EventLog, session: str, found: Overview) -> str:
-    """Return what was said first, read from its event: no overview holds text."""
+    """Return the first message, read from its event, since overviews hold no text."""
     if found.erased is not None:
         return f"erased on {when(found.erased)}"
     events = log.read(session, found.said - 1, found.said) if found.said else []
@@ -157,7 +157,7 @@ def _read_about(log: EventLog, session: str, found: Overview) -> str:
 
 
 def link_rows(rows: Sequence[SessionRow]) -> list[SessionRow]:
-    """Return rows with the link on both sides, also where a crash left it on one."""
+    """Return rows with links on both sides, even if a crash recorded only one side."""
     begun = {row.continues: row.name for row in reversed(rows) if row.continues is not None}
     return [
         row
@@ -175,7 +175,7 @@ def state_of(turn: str | None, writer: str | None) -> State:
 
 
 def alive(log: EventLog, session: str) -> str | None:
-    """Return the writer of a session, or None where it has none that lives."""
+    """Return the living writer of a session, or None."""
     leases = log.leases(session)
     if not leases or leases[-1].released is not None:
         return None
@@ -194,7 +194,7 @@ def _row_to_dict(row: SessionRow) -> dict[str, Any]:
 
 
 def draw_table(rows: Sequence[SessionRow]) -> list[str]:
-    """Return rows as a table with its head, or no line for no row."""
+    """Return rows as a table with its head, or no lines without rows."""
     if not rows:
         return []
     cells = [

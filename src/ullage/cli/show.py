@@ -1,4 +1,4 @@
-"""`ullage show`: a session as people read it, up to any event; or its events as they are."""
+"""`ullage show`: a session for people to read, up to any event, or its raw events."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST: Final = 12
 """Lines of a result that are shown."""
 
 WIDTH: Final = 160
-"""Cells of a call's arguments, and of a thought."""
+"""Cells of a call's arguments, and of reasoning."""
 
 Data = Mapping[str, Any]
 
@@ -43,8 +43,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_at(parser: argparse.ArgumentParser) -> None:
-    """Declare up to which event a session is read."""
-    parser.add_argument("--at", type=int, metavar="N", help="only events up to N")
+    """Declare the option for the last event to read."""
+    parser.add_argument("--at", type=int, metavar="N", help="only what was recorded up to event N")
 
 
 def run(given: argparse.Namespace) -> int:
@@ -64,7 +64,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def document(events: SessionEvents) -> dict[str, Any]:
-    """Return events as one value, their data as they are."""
+    """Return events as one value, with their data unchanged."""
     held, found = fold(events), events.overview
     return {
         "session": held.session,
@@ -79,7 +79,7 @@ def document(events: SessionEvents) -> dict[str, Any]:
 
 
 def _close(found: Overview, session: str, writer: str | None) -> None:
-    """Tell the sums, and of a turn that has not ended."""
+    """Report the sums, and an unfinished turn."""
     sums = found.sums.total()
     if sums.requests:
         desk.say(sums.describe())
@@ -93,7 +93,7 @@ def _close(found: Overview, session: str, writer: str | None) -> None:
 
 @dataclass(slots=True)
 class SessionPage:
-    """Draws events one after the other; it remembers what the open calls are named."""
+    """Draws events one after the other; it remembers the names of open calls."""
 
     full: bool = False
     _names: dict[str, str] = field(default_factory=dict)
@@ -115,15 +115,15 @@ class SessionPage:
             yield from map("".join, zip(margins, drawn, strict=False))
 
     def name(self, call_id: str, name: str) -> None:
-        """Take a call in: its result and what was decided on it are named by it."""
+        """Remember a call's name for its result and its decision."""
         self._names[call_id] = name
 
     def find_call_name(self, call_id: str) -> str:
-        """Return what a call is named, its id where there is no such call."""
+        """Return the name of a call, or its id if it is unknown."""
         return self._names.get(call_id, call_id)
 
     def short(self, text: str) -> str:
-        """Return text on one line, shortened unless all is wanted."""
+        """Return text on one line, shortened unless the full text is wanted."""
         return lines.brief(text, len(text) + WIDTH if self.full else WIDTH)
 
 
@@ -266,7 +266,7 @@ def _describe_restored(page: SessionPage, data: Data) -> list[str]:
 
 
 def _draw_link(page: SessionPage, data: Data) -> list[str]:
-    """Draw what was recorded of another session that this one began."""
+    """Draw the record of another session that this one began."""
     child = data.get("child")
     if child is None:
         if data.get("continued_in"):
@@ -323,4 +323,5 @@ _WAYS: Final[Mapping[str, Callable[[SessionPage, Data], list[str]]]] = MappingPr
         "session_purged": _draw_purged,
     }
 )
-"""How each type is drawn: a title, then lines below it; nothing for what people need not see."""
+"""Drawing functions for each type: a title, then lines below it; no lines for types that people
+need not see."""

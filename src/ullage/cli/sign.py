@@ -1,6 +1,6 @@
-"""A sign of life on stderr: what is waited for, and for how many seconds.
+"""A sign of life on stderr: the current work, and its seconds so far.
 
-It stands on a line of its own and is gone before anything else is written. It knows no turn.
+It has a line of its own and is removed before other output. The module does not know turns.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ EVERY_S: Final = 1.0
 
 @dataclass(slots=True)
 class Sign:
-    """Seconds since `begin`, shown by each `tick` and taken away by `clear`; on a terminal only."""
+    """Seconds since `begin`, shown by each `tick` and removed by `clear`; on a terminal only."""
 
     what: str = "waiting"
     _since: float = field(default_factory=time.monotonic)
     _shown: int = 0
 
     def begin(self, what: str) -> None:
-        """Wait for something; the seconds go on where it is what was waited for already."""
+        """Wait for something; the seconds continue if it is the same thing as before."""
         if what != self.what:
             self.clear()
             self.what, self._since = what, time.monotonic()
 
     def describe(self, what: str) -> None:
-        """Say more of what is waited for; the seconds go on."""
+        """Describe the work in more detail; the seconds continue."""
         self.what = what
 
     def tick(self) -> None:
-        """Show how long it has been."""
+        """Show the seconds so far."""
         if not lines.fits(sys.stderr):
             return
         seconds = int(time.monotonic() - self._since)
@@ -45,7 +45,7 @@ class Sign:
         self._shown = len(text)
 
     def clear(self) -> None:
-        """Take the sign away, and leave the line empty."""
+        """Remove the sign, and leave the line empty."""
         if self._shown:
             self._write("\r" + " " * self._shown + "\r")
             self._shown = 0

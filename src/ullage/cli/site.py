@@ -1,6 +1,7 @@
-"""The built site, served to this machine alone, from memory, by the names in its zip.
+"""The built documentation site, served from memory to this machine only, by names in its zip.
 
-The zip is in the package, or in a checkout the one that `make site` built. It knows no commands.
+The zip is in the package, or in a checkout the one that `make site` built. The module knows no
+commands.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ KINDS: Final[Mapping[str, str]] = {
     "svg": "image/svg+xml",
 }
 POLICY: Final = "default-src 'self' 'unsafe-inline' data:; worker-src 'self' blob:; base-uri 'none'"
-"""Nothing is loaded from elsewhere, and a browser sees to it."""
+"""The browser must not load anything from elsewhere."""
 
 
 def find_archive() -> Path:
-    """Return the zip of the site: the package's own, else the one of the checkout that runs."""
+    """Return the zip of the site: the package's own, else the one of the running checkout."""
     package = Path(ullage.__file__).parent
     checkout = package.parents[1]
     for path in (package / "docs.zip", checkout / "build" / "docs.zip"):
@@ -46,7 +47,7 @@ def find_archive() -> Path:
 
 
 def read_files(archive: Path) -> dict[str, bytes]:
-    """Return the files of the site by name. Raises ConfigurationError for a zip that is none."""
+    """Return the files of the site by name. Raises ConfigurationError for an invalid zip."""
     try:
         with zipfile.ZipFile(archive) as opened:
             return {name: opened.read(name) for name in opened.namelist()}
@@ -64,13 +65,13 @@ class SiteServer(ThreadingHTTPServer):
         self.files = files
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a browser that went away before its answer had come; show any bug."""
+        """Ignore a browser that left before its answer; show any bug."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 
 
 class SiteHandler(BaseHTTPRequestHandler):
-    """One request: a file that the site has, by GET or HEAD, asked of a name of this machine."""
+    """One request: a file of the site, by GET or HEAD, with a host name of this machine."""
 
     server: SiteServer
     server_version = "ullage"
@@ -103,4 +104,4 @@ class SiteHandler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as in http.server
-        """Log nothing: who reads what is theirs."""
+        """Log nothing, to keep the reader's privacy."""

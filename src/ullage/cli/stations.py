@@ -1,7 +1,8 @@
-"""Finds whose line is to be drawn: the JSON of Claude Code on stdin, or the newest session here.
+"""Finds the session for the line: the JSON of Claude Code on stdin, or the newest session here.
 
-Of files only the end is read. What nobody says is unknown: no window and no usage is made up. It
-loads little, and a log only where it is asked for one or finds none of the other programs.
+Only the end of files is read. Values that no source tells stay unknown; no window and no usage is
+invented. The module loads little code, and opens a log only if it is asked for or if there is no
+session of other programs.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from typing import Any, Final, NamedTuple
 from ullage.core.values.fullness import Fullness, read_count
 
 MOST: Final = 1024 * 1024
-"""Bytes of stdin that are read; Claude Code sends some two thousand."""
+"""Most bytes of stdin that are read; Claude Code sends some two thousand."""
 
 PATIENCE_S: Final = 1.0
-"""How long stdin may stay silent: a prompt must not hang on a pipe that nobody writes to."""
+"""Seconds that stdin may stay silent: a prompt must not hang on a pipe without a writer."""
 
 WIDE: Final = 1_000_000
-"""Tokens of a window that Claude Code marks with [1m]."""
+"""The window in tokens that Claude Code marks with [1m]."""
 
 SOURCES: Final = ("claude", "codex", "opencode", "ullage")
 
 
 class Asked(NamedTuple):
-    """Which session is asked for: program, beginning of its id, folder, log."""
+    """The requested session: program, beginning of its id, folder, log."""
 
     source: str | None = None
     session: str | None = None
@@ -38,7 +39,7 @@ class Asked(NamedTuple):
 
 
 def read_stdin(patience_s: float = PATIENCE_S) -> bytes | None:
-    """Return what stands on stdin, b"" for nothing; None where it is a terminal or stays silent."""
+    """Return the text on stdin, b"" if it is empty, or None for a terminal or a silent pipe."""
     if sys.stdin is None or sys.stdin.isatty():
         return None
     try:
@@ -58,7 +59,7 @@ def read_stdin(patience_s: float = PATIENCE_S) -> bytes | None:
 
 
 def _read_piece(number: int) -> bytes:
-    """Return what is there to be read, b"" at the end and where it cannot be read."""
+    """Return the available data, b"" at the end or after an error."""
     try:
         return os.read(number, 65536)
     except OSError:
@@ -66,7 +67,7 @@ def _read_piece(number: int) -> bytes:
 
 
 def is_ready(number: int, wait_s: float) -> bool:
-    """Tell whether a file can be read from; where the system cannot say, that it can."""
+    """Tell whether a file has data to read; True if Windows cannot say."""
     import select
 
     try:
@@ -79,10 +80,10 @@ def is_ready(number: int, wait_s: float) -> bool:
 
 
 def read_status(data: bytes) -> Fullness | None:
-    """Return what Claude Code says on stdin, None where it is no object of JSON.
+    """Return the status of Claude Code on stdin, or None if it is no JSON object.
 
-    The fields are those of its page on status lines, as of version 2.1; every one may lack. Where
-    it names no usage, the transcript's last report is taken.
+    The fields are those of its page on status lines, as of version 2.1; any of them may be missing.
+    If it has no usage, the transcript's last report is used.
     """
     if len(data) > MOST:
         return None
@@ -124,7 +125,7 @@ def _read_usage(usage: Mapping[str, Any]) -> tuple[int | None, int | None]:
 
 
 def _read_share(value: object) -> float | None:
-    """Return a percentage as a share; 0 is what is said before the first answer."""
+    """Return a percentage as a share; 0 is sent before the first answer, and counts as unknown."""
     percent = _read_number(value)
     return percent / 100 if percent is not None and 0 < percent <= 1000 else None
 
@@ -136,7 +137,7 @@ def _read_number(value: object) -> float | None:
 
 
 def _add_transcript(one: Fullness, path: str) -> Fullness:
-    """Take from the transcript what the status does not say."""
+    """Add values from the transcript that the status does not have."""
     from ullage.importers import tail
 
     try:
@@ -157,9 +158,9 @@ def _add_transcript(one: Fullness, path: str) -> Fullness:
 
 
 def _find_window(one: Fullness) -> Fullness:
-    """Return a standing with the window of its model where nobody reported one.
+    """Return a `Fullness` with the window of its model if none was reported.
 
-    A larger prompt than the table's bound was answered: then it is the wide window.
+    If a larger prompt than the table's bound was answered, it is the wide window.
     """
     if one.window is not None or not one.model:
         return one
@@ -188,7 +189,7 @@ def _word(value: object) -> str | None:
 
 
 def find_fullness(asked: Asked) -> Fullness:
-    """Return how the newest session of the folder stands, or the one that was asked for."""
+    """Return how full the newest session of the folder is, or the requested one."""
     if asked.source == "ullage":
         return _find_own(asked) or Fullness("ullage", reason="no log of sessions")
     found = sorted(_list_files(asked), reverse=True)
@@ -202,7 +203,7 @@ def find_fullness(asked: Asked) -> Fullness:
 
 
 def find_file(asked: Asked) -> tuple[str, str] | None:
-    """Return the program and the file of the newest session that is asked for, None for none."""
+    """Return the program and the file of the newest requested session, or None."""
     found = sorted(_list_files(asked), reverse=True)
     return (found[0][1], found[0][2]) if found else None
 
@@ -220,7 +221,7 @@ def _read_file(path: str, source: str) -> Fullness | None:
 
 
 def _read_opencode(path: str) -> Fullness:
-    """Return how a session of opencode stands; its window is in the table, or unknown."""
+    """Return how full a session of opencode is; its window is in the table, or unknown."""
     from ullage.importers.opencode import glance
     from ullage.windows.glance import find_bound
 
@@ -232,7 +233,7 @@ def _read_opencode(path: str) -> Fullness:
 
 
 def _list_files(asked: Asked) -> list[tuple[float, str, str]]:
-    """Return the newest files of the programs that are asked for: when, who, where."""
+    """Return the newest files of the requested programs: time, program, path."""
     from ullage.importers import tail
 
     found = []
@@ -256,7 +257,7 @@ def _list_files(asked: Asked) -> list[tuple[float, str, str]]:
 
 
 def _list_opencode(asked: Asked) -> list[tuple[float, str, str]]:
-    """Return the newest sessions in the databases of opencode; nothing is loaded without one."""
+    """Return the newest sessions in the databases of opencode; without one, no code is loaded."""
     if not os.path.isdir(os.path.join(_find_data(), "opencode")):
         return []
     from ullage.importers.opencode import glance
@@ -267,7 +268,7 @@ def _list_opencode(asked: Asked) -> list[tuple[float, str, str]]:
 
 
 def _find_data() -> str:
-    """Return the folder in which programs keep their data."""
+    """Return the data folder of programs."""
     return os.environ.get("XDG_DATA_HOME") or os.path.join(_find_home(), ".local", "share")
 
 
@@ -276,7 +277,7 @@ def _find_home() -> str:
 
 
 def list_bases(source: str) -> list[str]:
-    """Return the folders in which a program keeps sessions; `importers.places` has the same."""
+    """Return the folders of a program's sessions; `importers.places` has the same."""
     home = _find_home()
     if source == "codex":
         base = os.environ.get("CODEX_HOME") or os.path.join(home, ".codex")
@@ -291,7 +292,7 @@ def list_bases(source: str) -> list[str]:
 
 
 def _find_own(asked: Asked) -> Fullness | None:
-    """Return how a session of ullage stands, None without a log that can be read."""
+    """Return how full a session of ullage is, or None without a readable log."""
     try:
         path = find_log(asked)
     except LookupError as error:
@@ -309,10 +310,10 @@ def _find_own(asked: Asked) -> Fullness | None:
 
 
 def find_log(asked: Asked) -> str | None:
-    """Return the file of the log of sessions; None where it is another kind of store.
+    """Return the file of the log of sessions, or None for another kind of store.
 
-    Raises LookupError for broken settings. A file of settings is read only where ullage's own
-    sessions are asked for, since that loads more.
+    Raises LookupError for broken settings. A settings file is read only if ullage's own sessions
+    are requested, since that loads more code.
     """
     url = asked.store or os.environ.get("ULLAGE_STORE")
     if url is None and asked.source == "ullage":
@@ -328,7 +329,7 @@ def find_log(asked: Asked) -> str | None:
 
 
 def _read_setting() -> str | None:
-    """Return the setting `store`; raises LookupError where the settings cannot be read."""
+    """Return the setting `store`; raises LookupError if the settings cannot be read."""
     from ullage import config
     from ullage.core.errors import ConfigurationError
 

@@ -1,7 +1,7 @@
 """`ullage statusline`: one line on how full the window is, for Claude Code, tmux and prompts.
 
-It is drawn at every prompt, so `begin` runs it without the other commands, and nothing is loaded
-that the line does not need. Whatever stands on stdin or in a session file, a line comes out.
+It runs at every prompt, so `begin` runs it without the other commands and loads only the code it
+needs. It prints a line whatever is on stdin or in a session file.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ cache, model, session, source, tier, reason
 """
 
 WHERE: Final = ("claude", "tmux", "bash", "zsh", "fish")
-"""What `--install` knows."""
+"""Programs that `--install` supports."""
 
 SHELLS: Final = frozenset({"bash", "zsh", "fish"})
 SLOW: Final = ("-h", "--help", "--set", "--install", "--uninstall")
-"""Options with which the whole command line is loaded."""
+"""Options that need the whole command line."""
 
 UNREAD: Final = "ctx unknown (stdin holds no status of Claude Code)"
 
@@ -78,7 +78,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Print the line, or put the command into the settings of another program."""
+    """Print the line, or install the command in the settings of another program."""
     if given.install is not None or given.uninstall is not None:
         from ullage.cli import dotfiles
 
@@ -87,14 +87,14 @@ def run(given: argparse.Namespace) -> int:
 
 
 class _Quick(argparse.ArgumentParser):
-    """A parser that leaves faults to the whole command line, which names them."""
+    """A parser that leaves errors to the whole command line, which reports them."""
 
     def error(self, message: str) -> NoReturn:
         raise ValueError(message)
 
 
 def begin(words: Sequence[str]) -> int | None:
-    """Print the line at once; None where the whole command line is needed."""
+    """Print the line at once; return None if the whole command line is needed."""
     if any(word.startswith(SLOW) for word in words):
         return None
     parser = _Quick(prog="ullage statusline", add_help=False, allow_abbrev=False)
@@ -134,7 +134,7 @@ def show(given: argparse.Namespace) -> int:
 
 
 def _find(given: argparse.Namespace) -> tuple[Fullness | None, bool]:
-    """Return how the session stands, and whether Claude Code told it on stdin."""
+    """Return how full the session is, and whether Claude Code told it on stdin."""
     if given.source is None and given.session is None:
         data = stations.read_stdin()
         if data:
@@ -144,7 +144,7 @@ def _find(given: argparse.Namespace) -> tuple[Fullness | None, bool]:
 
 
 def _find_folder(named: str | None) -> str:
-    """Return the folder that is meant, "" where the working directory is gone."""
+    """Return the requested folder, or "" if the working directory is gone."""
     try:
         return os.path.abspath(named or os.getcwd())
     except OSError:
@@ -185,7 +185,7 @@ def _find_width(asked: int | None) -> int:
 
 
 def _is_coloured(given: argparse.Namespace, *, heard: bool) -> bool:
-    """Tell whether to colour: as asked, else where the place is known, unless NO_COLOR is set."""
+    """Tell whether to colour: as asked, else if the place is known, unless NO_COLOR is set."""
     if given.color != "auto":
         return bool(given.color == "always")
     if os.environ.get("NO_COLOR"):
@@ -196,7 +196,7 @@ def _is_coloured(given: argparse.Namespace, *, heard: bool) -> bool:
 
 
 def _find_fault(given: argparse.Namespace) -> str:
-    """Return what is wrong with the options, "" where nothing is."""
+    """Return the error in the options, or ""."""
     if given.width is not None and given.width < 1:
         return f"--width is the most cells of the line, not {given.width}"
     named = meter.FIELD.findall(given.template or "")

@@ -1,6 +1,6 @@
-"""What is said to a model: the argument, and what comes on standard input.
+"""The message to a model: the argument, and the text on standard input.
 
-It knows no model.
+The module does not know models.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Final, TextIO
 from ullage.cli import asking, desk, lines
 
 TOLD_AFTER_S: Final = 1.0
-"""Seconds without a byte after which people are told that standard input is read."""
+"""Seconds without a byte before people are told that standard input is read."""
 
 CHUNK: Final = 65_536
 """Bytes that are read at once."""
 
 PATIENCE_S: Final = 10.0
-"""Seconds that a program without a person waits for the first byte of a pipe nobody named."""
+"""Seconds that a program without a person waits for the first byte of a pipe that nobody named."""
 
 LIMIT: Final = "nothing came on standard input: going on without it (`-` waits for ever)"
 WAITING: Final = (
@@ -29,9 +29,9 @@ WAITING: Final = (
 
 
 def read_prompt(text: str | None) -> str | None:
-    """Return what a person says: the argument, then what was piped in; None where neither is.
+    """Return the person's message: the argument, then the piped text, or None without both.
 
-    `-` stands for standard input, also of a terminal; without it a terminal is not read.
+    `-` means standard input, even a terminal; without it a terminal is not read.
     """
     text = None if text is None else spell(text)
     wanted = text == "-"
@@ -42,12 +42,12 @@ def read_prompt(text: str | None) -> str | None:
 
 
 def spell(argument: str) -> str:
-    """Return an argument as text: bytes that are none as escapes, since no server takes them."""
+    """Return an argument as text: invalid bytes become escapes, since servers refuse them."""
     return argument.encode("utf-8", "backslashreplace").decode()
 
 
 def read_all(*, wanted: bool) -> str:
-    """Return all of standard input; nothing where it is closed, and what is no text as escapes."""
+    """Return all of standard input, "" if it is closed; invalid bytes become escapes."""
     stream = sys.stdin
     if stream is None or not (wanted or _comes()):
         return ""
@@ -56,15 +56,15 @@ def read_all(*, wanted: bool) -> str:
         if buffer is None:
             return stream.read()
         data: bytes = buffer.read() if (came := _read_waiting(stream)) is None else came
-    except OSError:  # it is there in name only
+    except OSError:  # it exists in name only
         return ""
     return data.decode(stream.encoding or "utf-8", "backslashreplace")
 
 
 def _read_waiting(stream: TextIO) -> bytes | None:
-    """Return all that comes, None where the system cannot wait for it.
+    """Return all data, or None if the system cannot wait for it.
 
-    Waits are short: a Ctrl-C that arrives just before a read would be seen only behind it.
+    Waits are short, since a Ctrl-C that arrives just before a read would only be seen after it.
     """
     pieces: list[bytes] = []
     with suppress(OSError, ValueError):
@@ -80,12 +80,11 @@ def _read_waiting(stream: TextIO) -> bytes | None:
 
 
 def _comes() -> bool:
-    """Wait for the first byte or the end of standard input, and say so where that takes long.
+    """Wait for the first byte or the end of standard input, and say so if that takes long.
 
-    A pipe that a program inherits may stay silent for ever. Where a person can end it that is
-    waited out, else not.
+    An inherited pipe may stay silent for ever. With a person who can end it, the wait is unlimited.
     """
-    with suppress(OSError, ValueError):  # no file, or a system that cannot wait for one
+    with suppress(OSError, ValueError):  # no file, or no way to wait
         descriptor = sys.stdin.fileno()
         if select.select([descriptor], [], [], TOLD_AFTER_S)[0]:
             return True

@@ -1,4 +1,4 @@
-"""`--events`: what happens in a session as lines of JSON, live, for a program that hosts it."""
+"""`--events`: the events of a session as lines of JSON, live, for a program that hosts it."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
     from ullage.agent.session import Told
 
 VERSION: Final = 1
-"""The version of the shape of a line: a field that is added leaves it as it is."""
+"""The version of a line's form; an added field does not change it."""
 
 
 class EventStream:
     """Writes a line for each event of a session to stdout, as soon as it happens.
 
     Each has `v`, `kind` and `session`: `recorded` (an event of the log: seq, ts, type, data),
-    `live` (type and data, shown while it happens), and at last `ended` (how the turn ended). A
-    reader that went away is not written to again; the turn goes on.
+    `live` (type and data, shown while it happens), and at last `ended` (how the turn ended). If the
+    reader goes away, writing stops, but the turn continues.
     """
 
     def __init__(self) -> None:
         self._gone = False
 
     def hear(self, event: Told) -> None:
-        """Write what was recorded or is shown."""
+        """Write a recorded or a live event."""
         if isinstance(event, Event):
             head = {name: getattr(event, name) for name in HEAD if name not in ("session_id", "v")}
             self._write("recorded", event.session_id, {**head, "data": event.data})
@@ -52,7 +52,7 @@ class EventStream:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the forms of what is printed for programs."""
+    """Declare the output forms for programs."""
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON document")
     form.add_argument(

@@ -1,4 +1,4 @@
-"""`ullage submit`: hands a turn to whichever worker is free, and waits for its answer if asked."""
+"""`ullage submit`: give a turn to any free worker, and wait for its answer if asked."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Submit; the exit code says how it went."""
+    """Submit; the exit code tells the result."""
     text = read_prompt(given.text)
     if text is None or not text.strip():
         raise ConfigurationError("there is nothing to say: give a text, or pipe one into stdin")
@@ -85,7 +85,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _describe_worker(given: argparse.Namespace) -> str:
-    """Return the command of a worker that takes the job."""
+    """Return the command of a worker that would take the job."""
     options = {"--store": given.store and hide_password(given.store), "--engine": given.engine}
     named = [f"{name} {shlex.quote(value)}" for name, value in options.items() if value]
     return " ".join(["ullage worker", *named, "--base-url URL --model MODEL"])

@@ -1,6 +1,6 @@
-"""What a line of a chat does: a command, or a turn. It draws nothing and reads no key.
+"""The actions of a line in a chat: a command, or a turn. The module draws nothing, reads no keys.
 
-How it shows is a `Face`: plain lines (`cli.chat`) or a screen of its own (`cli.screen`).
+A `Face` shows it: plain lines (`cli.chat`) or a screen (`cli.screen`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Result = TypeVar("Result")
 
 
 class Face(Protocol):
-    """Shows what happens in a talk, and asks its person."""
+    """Shows the events of a talk, and asks its person."""
 
     @property
     def ask(self) -> Asking:
@@ -47,11 +47,11 @@ class Face(Protocol):
         ...
 
     def begin(self, what: str) -> None:
-        """Show that something is waited for."""
+        """Show that some work is waited for."""
         ...
 
     def end(self) -> None:
-        """Show that it is over."""
+        """Show that the work is over."""
         ...
 
     def hear(self, event: Told) -> None:
@@ -63,7 +63,7 @@ class Face(Protocol):
         ...
 
     def show_past(self, session: Session) -> None:
-        """Show what was said last in a session that goes on."""
+        """Show the last messages of a continued session."""
         ...
 
     def show_diff(self, text: str) -> None:
@@ -71,7 +71,7 @@ class Face(Protocol):
         ...
 
     def show_report(self, report: Mapping[str, Any]) -> None:
-        """Show what fills the window."""
+        """Show the parts of the window."""
         ...
 
 
@@ -93,7 +93,7 @@ class Talk:
         self._listen(self.session)
 
     def greet(self) -> None:
-        """Say where this is, and what is read and what is off."""
+        """Tell the session, the model, the guides, and why the shell is off."""
         desk.say(f"session {self.session.name}, model {self.agent.provider.model}; /help")
         if why := desk.explain_shell(self.given):
             desk.say(f"the shell is off: {why}")
@@ -101,14 +101,14 @@ class Talk:
         self.face.show_past(self.session)
 
     async def take(self, line: str) -> None:
-        """Do what a line says: a command, or a turn. What fails is told, and the talk goes on."""
+        """Run a line: a command, or a turn. Errors are reported, and the talk continues."""
         try:
             await self._do(line)
         except UllageError as error:
             desk.say(f"ullage: {error}")
 
     async def go_on(self) -> None:
-        """Go on with a turn that was cut off before."""
+        """Continue a turn that was cut off before."""
         if self.session.fold.turn is not None:
             desk.say("the last turn was cut off: going on with it")
             try:
@@ -154,7 +154,7 @@ class Talk:
             desk.say(activity.CUT)
 
     def _compose(self, line: str) -> tuple[str, Sequence[Mapping[str, Any]]]:
-        """Return the text and the parts of a line, with what it names; say what was attached."""
+        """Return the text and the parts of a line; report the attachments."""
         dialect = self.agent.provider.dialect
         made = Attaching(self.find_workspace(), dialect, self.pastes, self.images).compose(line)
         for note in made.notes:
@@ -162,20 +162,20 @@ class Talk:
         return made.text, made.parts
 
     def find_workspace(self) -> Workspace | None:
-        """Return the folder that files are attached from; None where the log itself is in it."""
+        """Return the folder for attached files, or None if the log itself is in it."""
         try:
             return Workspace(self.agent.workspace or Path(), state_folder(self.session.log.url))
         except ConfigurationError:  # a talk without tools needs none
             return None
 
     def _follow(self) -> None:
-        """Go on where the session went on in another one, also where its turn was broken off."""
+        """Follow a session to its continuation, even after an interrupted turn."""
         now = follow_session(self.session)
         if now.name != self.session.name:
             self._move(now, f"session {now.name} goes on from {self.session.name}")
 
     async def wait(self, work: Coroutine[Any, Any, Result], what: str = activity.WAITING) -> Result:
-        """Return what comes of some work; that it is waited for is shown meanwhile."""
+        """Return the result of some work, and show meanwhile that it is waited for."""
         self.face.begin(what)
         try:
             return await work
@@ -183,7 +183,7 @@ class Talk:
             self.face.end()
 
     def _move(self, made: Session, said: str) -> None:
-        """Go on in another session."""
+        """Continue in another session."""
         desk.say(said)
         self.session.close()
         self._listen(made)
@@ -217,11 +217,11 @@ class Talk:
         self.face.show_report(found.to_dict())
 
     async def window(self, _: str) -> None:
-        """Show how big the window is, and who says so."""
+        """Show the size of the window, and its source."""
         desk.say((await self.wait(self.agent.awindow(), "asking the server")).explain())
 
     async def compact(self, rest: str) -> None:
-        """Make the history smaller now: /compact [share of the window]."""
+        """Compact the history now: /compact [share of the window]."""
         ratio = None
         if rest:
             try:
@@ -231,11 +231,11 @@ class Talk:
                 return
         work = self.agent.acompact(self.session, target_ratio=ratio)
         done = await self.wait(work, "compacting")
-        if done.checkpoint is None and not done.reason:  # a reason was told when it came up
+        if done.checkpoint is None and not done.reason:  # a reason was reported before
             desk.say("nothing changed")
 
     def uncompact(self, _: str) -> None:
-        """Take the last compaction back."""
+        """Undo the last compaction."""
         gone = self.agent.uncompact(self.session)
         if gone is None:
             desk.say("there is no compaction to take back")
@@ -246,7 +246,7 @@ class Talk:
         )
 
     async def model(self, rest: str) -> None:
-        """Go on with another model: /model ID [BASE_URL]."""
+        """Switch to another model: /model ID [BASE_URL]."""
         name, _, base_url = rest.partition(" ")
         if not name:
             desk.say(f"the model is {self.agent.provider.model}: /model ID [BASE_URL]")
@@ -259,7 +259,7 @@ class Talk:
         desk.say((await self.wait(work, f"asking about {name}")).window.explain())
 
     def cost(self, _: str) -> None:
-        """Show what the session came to: requests, tokens, dollars."""
+        """Show the totals of the session: requests, tokens, dollars."""
         found = add_up(self.session.events())
         desk.say(found.describe())
         if found.requests and found.dollars is None:
@@ -268,7 +268,7 @@ class Talk:
     # --- commands: on sessions ------------------------------------------------------------------
 
     def sessions(self, rest: str) -> None:
-        """List the last sessions, or go on in one: /sessions [NAME]."""
+        """List the last sessions, or continue one: /sessions [NAME]."""
         log = self.session.log
         if rest:
             found = desk.find_open_session(log, rest, take_over=False)
@@ -289,7 +289,7 @@ class Talk:
             desk.say(f"{len(heads) - LISTED:,} older ones: ullage sessions lists them")
 
     def _say_workspace(self, session: Session) -> None:
-        """Say where a session worked before, where that is not where this talk works."""
+        """Say in which folder a session worked before, if it is not this talk's."""
         before, here = session.fold.served.get("workspace"), self.agent.workspace
         if before is not None and here is not None and str(here.absolute()) != before:
             desk.say(f"it worked in {before}, and goes on in {here.absolute()}")
@@ -300,12 +300,12 @@ class Talk:
         self._move(made, f"session {made.name} begins; {self._name_way_back()}")
 
     async def summary(self, _: str) -> None:
-        """Go on in a new session that knows of this one by a summary; else this one goes on."""
+        """Continue in a new session with a summary of this one."""
         made = await self.wait(self.agent.asummarise(self.session), "summarising")
         self._move(made, f"session {made.name} goes on from {self.session.name}")
 
     def save(self, rest: str) -> None:
-        """Write the session into a new file: /save FILE (.md: what was said, else all events)."""
+        """Write the session to a new file: /save FILE (.md: the conversation, else all events)."""
         if not rest:
             desk.say("/save takes the name of a file that is not there yet")
             return
@@ -318,7 +318,7 @@ class Talk:
         desk.say(f"wrote session {self.session.name} to {path}")
 
     def search(self, rest: str) -> None:
-        """Find what was said or left out in all sessions: /search WORDS."""
+        """Find text that was said or left out in all sessions: /search WORDS."""
         if not rest:
             desk.say("/search takes words to look for")
             return
@@ -339,7 +339,7 @@ class Talk:
     # --- commands: on the work ------------------------------------------------------------------
 
     def plan(self, _: str) -> None:
-        """Read only from now on; show a plan."""
+        """Switch to plan mode: only read, and show a plan."""
         self.mode = "plan"
 
     def build(self, _: str) -> None:
@@ -358,14 +358,14 @@ class Talk:
             desk.say("the model is offered no tools")
 
     async def retry(self, _: str) -> None:
-        """Try the last turn again, where it has no answer."""
+        """Try the last turn again, if it has no answer."""
         if self.session.fold.unanswered is None:
             desk.say("the last turn was answered: there is nothing to try again")
             return
         await self._turn(None)
 
     def diff(self, _: str) -> None:
-        """Show what the last turn changed in files."""
+        """Show the file changes of the last turn."""
         found = changes.find_last_changes(self.session)
         if found is None:
             desk.say("the last turn changed no file")
@@ -375,7 +375,7 @@ class Talk:
             self.face.show_diff(text)
 
     def undo(self, rest: str) -> None:
-        """Bring back the files that the last turn changed: /undo [force]."""
+        """Restore the files that the last turn changed: /undo [force]."""
         if rest not in ("", "force"):
             desk.say(f"/undo takes force or nothing, not {rest!r}; /uncompact is for compactions")
             return
@@ -388,7 +388,7 @@ class Talk:
             desk.say(line)
 
     def help(self, _: str) -> None:
-        """Show what there is."""
+        """Show all commands."""
         for name, (_way, said) in COMMANDS.items():
             desk.say(f"  {name:<13}{said}")
         for name, said in OTHERS.items():
@@ -406,7 +406,7 @@ COMMANDS: Final[Mapping[str, tuple[Command, str]]] = {
         *(Talk.build, Talk.tools, Talk.retry, Talk.diff, Talk.undo, Talk.help),
     )
 }
-"""What may be typed in the place of something to say."""
+"""The commands that may be typed instead of a message."""
 
 ENDS: Final = ("/quit", "/exit")
 
@@ -415,11 +415,11 @@ OTHERS: Final[Mapping[str, str]] = {
     "/edit": "Write the message in $EDITOR, as ctrl-x ctrl-e does; on the screen alone.",
     "/quit": "End; so does Ctrl-D.",
 }
-"""What a face does by itself."""
+"""Commands that a face handles itself."""
 
 
 def _write_new(path: Path, text: str) -> None:
-    """Write a file that is not there yet, its owner's alone."""
+    """Write a new file that only its owner can read."""
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:

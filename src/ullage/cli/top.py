@@ -1,4 +1,4 @@
-"""`ullage top`: the htop of context; `ullage` alone in a terminal is the same."""
+"""`ullage top`: a live view of conversations; `ullage` alone in a terminal is the same."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Show the screen until it is left, or print once."""
+    """Show the screen until the person leaves, or print once."""
     if given.json and not given.once:
         raise ConfigurationError("--json prints once: give --once as well")
     station = make_station(given)
@@ -57,7 +57,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def make_station(given: argparse.Namespace) -> Station:
-    """Return what is looked at; raises ConfigurationError where there is nothing."""
+    """Return the source of the screen; raises ConfigurationError without one."""
     from ullage.live.desk import LiveDesk
     from ullage.live.programs import MOST, READ
     from ullage.top.station import Here, There

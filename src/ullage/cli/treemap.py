@@ -1,4 +1,4 @@
-"""The request as a map: every row a tile as large as its share, its items tiles within."""
+"""The request as a map: each row is a tile as large as its share, divided into its items."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ullage.pages.inks import INKS, OTHER
 
 
 def draw_map(report: Report) -> str:
-    """Return the request as a map, "" where nothing is in it."""
+    """Return the request as a map, or "" for an empty one."""
     tiles = "".join(map(_draw_tile, lay_out(report["rows"])))
     if not tiles:
         return ""

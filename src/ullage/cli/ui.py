@@ -1,6 +1,6 @@
-"""`ullage ui`: conversations live in a browser: of ullage's own log, of Claude Code, of Codex.
+"""`ullage ui`: conversations live in a browser: of ullage's own log, Claude Code and Codex.
 
-The proxy shows its conversations by itself, at its own address.
+The proxy shows its conversations itself, at its own address.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def run(given: argparse.Namespace) -> int:
 
 @contextmanager
 def _lend_queue(given: argparse.Namespace) -> Iterator[Callable[[], dict[str, Any]] | None]:
-    """Lend what tells of the queue that is watched; None where none is."""
+    """Lend a function that reports the watched queue, or None without one."""
     if given.queue is None:
         yield None
         return

@@ -1,4 +1,4 @@
-"""`ullage undo`: the files that a turn of a session changed, put back as they were."""
+"""`ullage undo`: restore the files that a turn of a session changed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Print a line a file; 1 where something was left as it is."""
+    """Print one line for each file; exit code 1 if a file was left as it is."""
     with desk.lend_log(given) as log, desk.find_session(log, given.session) as session:
         done = session.undo_files(given.turn, force=given.force, dry_run=given.dry_run)
     if done is None:
@@ -40,14 +40,14 @@ def run(given: argparse.Namespace) -> int:
 
 
 def name_parent(session: Session) -> None:
-    """Say where the turns before are, of a session that goes on from another one."""
+    """Say where the earlier turns are, if the session continues another one."""
     before = session.known.created.get("continues")
     if before:
         desk.say(f"it goes on from session {before}: ullage undo {before} undoes its turns")
 
 
 def draw_undone(done: Undone, *, dry: bool = False) -> list[str]:
-    """Return what was done, a line a file, with what was left and why."""
+    """Return the result, one line for each file, with the skipped files and the reasons."""
     would = "would be " if dry else ""
     where = lines.brief(done.workspace, 400)
     told = [

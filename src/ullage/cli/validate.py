@@ -1,4 +1,4 @@
-"""`ullage validate`: whether a request keeps its protocol and fits its window."""
+"""`ullage validate`: check that a request keeps its protocol and fits its window."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Check, and say what was checked; a fault is an error with its place and its fix."""
+    """Check, and report the checks; a fault is an error with its place and its fix."""
     with progress.watch(f"reading {Path(given.file).name}") as bar:
         session = importers.load(given.file, source=given.source, report=bar)
     notes.warn(session)

@@ -1,4 +1,4 @@
-"""`ullage verify`: whether a session is what was written, without a gap, every id in its chain."""
+"""`ullage verify`: check that a session is as it was written: no gap, every id in its chain."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Print each fault on a line, or how many events are whole; 1 where there is a fault."""
+    """Print each fault on a line, or the number of intact events; exit code 1 for a fault."""
     if given.all == (given.session is not None):
         raise ConfigurationError("name what to check: a SESSION, an exported FILE, or --all")
     if given.session is not None and is_file(given.session):
@@ -41,11 +41,11 @@ def run(given: argparse.Namespace) -> int:
 
 
 def check_session(log: EventLog, name: str, label: str = "") -> int:
-    """Print what is wrong with a session of a log, behind `label`; return the exit code."""
+    """Print the faults of a session of a log, each after `label`; return the exit code."""
     try:
         with progress.watch(f"checking {name}", "events") as bar:
             head, stamped = log.head(name), log.read_stamped(name)
-            if log.head(name) != head:  # written to meanwhile: what came since is not in question
+            if log.head(name) != head:  # newer events are not checked
                 stamped = [(epoch, event) for epoch, event in stamped if event.seq <= head.seq]
             faults = list(faults_of(count(stamped, len(stamped), bar), head))
     except StoreError as error:

@@ -1,8 +1,8 @@
-"""`ullage doctor --watch`: tells when a server cuts prompts in silence, one line a finding.
+"""`ullage doctor --watch`: reports when a server silently cuts prompts, one line for each finding.
 
-It looks at what changes: a server's log, the newest session of this folder, a running proxy, the
-window that a server serves. A file is asked for its size before it is read, and only what is new
-in it is read. It decides nothing of its own: the log's table and `core.tokens.truncation` do.
+It watches for changes: a server's log, the newest session of this folder, a running proxy, the
+window that a server serves. It checks a file's size first, and reads only the new part. It makes no
+decisions: the log's table and `core.tokens.truncation` do.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from ullage.importers.files import find_input
 from ullage.transport import HttpRequest, Timeouts, Transport, mask_url
 
 FOUND: Final = 3
-"""The exit code where something was found."""
+"""The exit code after a finding."""
 
 PIECE: Final = 1024 * 1024
-"""Bytes of a log that are read at a look; of what is more, the end."""
+"""Most bytes of a log that are read at once; of more, only the end."""
 
 INTERVAL_S: Final = 2.0
 SERVER_S: Final = 30.0
-"""Seconds between two looks, and between two questions to a server about its window."""
+"""Seconds between two looks, and between two requests to a server about its window."""
 
 REPORTS: Final = 2
 LIMITS: Final = Timeouts(connect_s=0.5, read_s=3.0)
@@ -44,25 +44,25 @@ CUTS: Final = "ullage_silent_truncations_total"
 
 
 class Finding(NamedTuple):
-    """What was found, and where."""
+    """A finding, and its place."""
 
     where: str
     what: str
 
 
 class Watched(Protocol):
-    """Something that is looked at again and again."""
+    """A source that is checked again and again."""
 
     missed: str
-    """Why the last look saw nothing, "" where it did see."""
+    """Why the last look could see nothing, or ""."""
 
     def look(self) -> Iterator[Finding]:
-        """Yield what is new and wrong."""
+        """Yield the new problems."""
         ...
 
 
 class WatchOptions(NamedTuple):
-    """How long and how it is watched; `for_s` None for ever."""
+    """How to watch; `for_s` is the duration, None for ever."""
 
     once: bool = False
     for_s: float | None = None
@@ -71,7 +71,7 @@ class WatchOptions(NamedTuple):
 
 
 class LogFile:
-    """A log that grows: what is new in it, from its end on; with `whole`, its last lines too."""
+    """A growing log: its new lines, from its end on; with `whole`, also its last lines."""
 
     missed = ""
 
@@ -85,7 +85,7 @@ class LogFile:
         self._place = told.st_size if told is not None and not whole else 0
 
     def look(self) -> Iterator[Finding]:
-        """Yield what new lines say; a log that was rotated is read from its start."""
+        """Yield the findings in new lines; a rotated log is read from its start."""
         told = self._stat()
         self.missed = f"the log {self._path} is not there" if told is None else ""
         if told is None:
@@ -115,7 +115,7 @@ class LogFile:
 
 
 class LogStream:
-    """A log on stdin, as far as it came; `ended` tells that no more comes."""
+    """A log on stdin, as far as it came; `ended` tells that it is complete."""
 
     missed = ""
 
@@ -125,7 +125,7 @@ class LogStream:
         self.ended = False
 
     def look(self) -> Iterator[Finding]:
-        """Yield what lines say that came since."""
+        """Yield the findings in new lines."""
         read = 0
         while not self.ended and read < PIECE and stations.is_ready(self._number, 0.0):
             data = os.read(self._number, 65536)
@@ -137,7 +137,7 @@ class LogStream:
 
 
 def _split(rest: bytes, data: bytes) -> list[bytes]:
-    """Return lines, the last of them not ended; of one without an end, the last bytes."""
+    """Return lines; the last one has no end, and only its last bytes are kept."""
     lines = (rest + data).split(b"\n")
     lines[-1] = lines[-1][-PIECE:]
     return lines
@@ -151,7 +151,7 @@ def _read_lines(lines: Sequence[bytes], where: str) -> Iterator[Finding]:
 
 
 class SessionFile:
-    """The newest session of a folder: the last report against the one before."""
+    """The newest session of a folder: compares its last two reports."""
 
     missed = ""
 
@@ -194,7 +194,7 @@ class OwnSession(SessionFile):
 
         try:
             path = stations.find_log(self._asked)
-        except LookupError:  # broken settings: doctor's own report tells
+        except LookupError:  # broken settings: doctor's own report shows them
             return
         times = _list_times(path) if path is not None else ()
         if path is None or not times or times == self._times:
@@ -208,7 +208,7 @@ class OwnSession(SessionFile):
 
 
 def _list_times(path: str) -> tuple[int, ...]:
-    """Return when a database and its journal were written, none without a database."""
+    """Return the write times of a database and its journal, or () without a database."""
     made = []
     for name in (path, f"{path}-wal"):
         try:
@@ -219,11 +219,11 @@ def _list_times(path: str) -> tuple[int, ...]:
 
 
 def judge_reports(reports: Sequence[CallLine]) -> str | None:
-    """Return what the last report says of a cut, None where it shows none.
+    """Return the message about a cut that the last report shows, or None.
 
-    A history only grows between two calls without a compaction: the prompt before and the answer
-    to it must stand in the next one. Programs clear old results too, so that a prompt that is only
-    shorter says nothing; it has to be as long as a cut leaves it.
+    Without a compaction, a history only grows between two calls: the next prompt must hold the last
+    prompt and the answer to it. Since programs also clear old results, a prompt that is only
+    shorter proves nothing; it must be as long as a cut would leave it.
     """
     if len(reports) < REPORTS or reports[0].tokens is None or reports[1].tokens is None:
         return None
@@ -243,7 +243,7 @@ def judge_reports(reports: Sequence[CallLine]) -> str | None:
 class ProxyPages:
     """A running proxy: its counter of silent cuts, and conversations over their window.
 
-    One that is not `named` may be missing.
+    It may be missing unless it was `named`.
     """
 
     missed = ""
@@ -258,7 +258,7 @@ class ProxyPages:
         self._over: set[str] = set()
 
     def look(self) -> Iterator[Finding]:
-        """Yield what the counter counted since the last look, and what does not fit."""
+        """Yield the cuts since the last look, and the conversations that do not fit."""
         text = self._ask(f"{self._url}/metrics")
         away = text is None and self._named
         self.missed = f"the proxy {self._url} does not answer" if away else ""
@@ -309,7 +309,7 @@ def read_entries(text: str | None) -> Iterator[tuple[str, int, int]]:
 
 
 class ServedWindow:
-    """A server: what it serves now against what the newest session needs, and what it cuts."""
+    """A server: its current window against the need of the newest session, and its cuts."""
 
     missed = ""
 
@@ -325,7 +325,7 @@ class ServedWindow:
         self._told: set[str] = set()
 
     def look(self) -> Iterator[Finding]:
-        """Yield what is wrong with it and was not said before; it is asked twice a minute."""
+        """Yield the problems that were not reported before; the server is asked twice a minute."""
         if self._now() < self._next:
             return
         self._next = self._now() + SERVER_S
@@ -388,7 +388,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _seconds(text: str) -> float:
-    """Read seconds; raises what argparse reports as wrong usage."""
+    """Read seconds; raises errors that argparse reports as wrong usage."""
     try:
         number = float(text)
     except ValueError:
@@ -405,7 +405,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def list_watched(given: argparse.Namespace) -> list[Watched]:
-    """Return what is to be watched."""
+    """Return the sources to watch."""
     folder = os.getcwd()  # noqa: PTH109 - as sessions name it
     asked = stations.Asked(given.source, None, folder)
     made: list[Watched] = [
@@ -425,7 +425,7 @@ def list_watched(given: argparse.Namespace) -> list[Watched]:
 
 
 def ask_page(url: str) -> str | None:
-    """Return a page of a proxy, None where it does not answer."""
+    """Return a page of a proxy, or None if it does not answer."""
     answer = Transport(LIMITS).ask(HttpRequest(url))
     return answer.body.decode("utf-8", "replace") if answer.status == 200 else None
 
@@ -438,7 +438,7 @@ def watch(
 ) -> int:
     """Look until the time is over, or once; print each finding as a line.
 
-    Returns 3 where something was found; after one look alone 1 where something was not to be seen.
+    Returns 3 after a finding; after a single look, 1 if a source could not be seen.
     """
     end = None if options.for_s is None else now() + options.for_s
     found = False

@@ -1,7 +1,7 @@
-"""`ullage window`: how big the window of a model is, who says so, and what would change it.
+"""`ullage window`: the size of a model's window, its source, and how to change it.
 
-It takes the API key from the environment, by the variable's name only, and never prints it. It
-knows no server and no listing.
+It takes the API key from the environment, only by the variable's name, and never prints it. The
+module knows no servers and no listings.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ CHANGES: Final[Mapping[Source | None, tuple[str, ...]]] = {
         "--base-url U of the server that serves it, or --provider P",
     ),
 }
-"""What would change the bound, by the source that set it (None: nobody did)."""
+"""Ways to change the bound, by the source that set it (None: no source did)."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -120,7 +120,7 @@ def run(given: argparse.Namespace) -> int:
 
 @contextmanager
 def _hold_warnings() -> Iterator[list[str]]:
-    """Hold back what is logged of windows: most of it is part of the answer."""
+    """Hold back log records about windows: most of them are part of the answer."""
     held: list[str] = []
 
     def hold(record: logging.LogRecord) -> bool:
@@ -136,14 +136,14 @@ def _hold_warnings() -> Iterator[list[str]]:
 
 
 def find_server(provider: str | None, base_url: str | None) -> tuple[str | None, str | None]:
-    """Return provider and base URL to ask: those that are named, else the configured URL."""
+    """Return provider and base URL to ask: the named ones, else the configured URL."""
     known = _provider(provider)
     configured = _find_base_url(default().settings.base_url, known)
     return known, base_url if base_url is not None else configured
 
 
 def describe(found: Window) -> dict[str, object]:
-    """Return a window as plain data, with what would change it."""
+    """Return a window as plain data, with the ways to change it."""
     changes = list(CHANGES[found.source])
     hint = None if found.known else HINT
     return {"known": found.known, **asdict(found), "hint": hint, "changes": changes}
@@ -154,7 +154,7 @@ def _changes(found: Window) -> str:
 
 
 def _provider(name: str | None) -> str | None:
-    """Return a provider's name as its listing or its rows have it; refuses one without either."""
+    """Return a provider's name as in its listing or its rows; refuses one without either."""
     if name is None:
         return None
     windows = default().windows
@@ -170,7 +170,7 @@ def _provider(name: str | None) -> str | None:
 
 
 def _find_base_url(url: str | None, provider: str | None) -> str | None:
-    """Return the configured base URL, unless the provider that is named lives elsewhere."""
+    """Return the configured base URL, unless the named provider has other hosts."""
     listings = default().windows.listings
     row = listings.row(provider) if provider is not None else None
     if url is None or row is None or not row.hosts or listings.provider_for(url) == provider:
@@ -179,14 +179,14 @@ def _find_base_url(url: str | None, provider: str | None) -> str | None:
 
 
 def read_key(variable: str | None, base_url: str | None, provider: str | None) -> str | None:
-    """Return the key to send, or None. Without a named variable only a provider's own host gets it.
+    """Return the key to send, or None. Without a variable, only a provider's own host gets it.
 
     Raises ConfigurationError for a variable that is not set.
     """
     if variable is not None:
         key = os.environ.get(variable)
         if not key:
-            # Whatever was given is not repeated: it may be the key itself.
+            # The argument is not repeated: it may be the key itself.
             raise ConfigurationError(
                 "--api-key-env names no environment variable that is set: give the variable's "
                 "name, such as OPENAI_API_KEY, not the key"

@@ -1,7 +1,7 @@
-"""`ullage with CLIENT`: a client with the guard in front of its server, for as long as it runs.
+"""`ullage with CLIENT`: run a client with the guard in front of its server.
 
-It starts the proxy in a thread, sets what tells the client where to go, runs the client in the
-foreground and prints what was done. The client has the terminal; its exit code is the command's.
+It starts the proxy in a thread, redirects the client to it, runs the client in the foreground and
+prints a summary. The client has the terminal; its exit code is the command's.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ SUMMARY = "run a client with the guard in front of its server: Claude Code, Code
 
 NOT_FOUND: Final = 127
 NOT_RUN: Final = 126
-"""Exit codes of shells for a command that is not there, and for one that cannot be run."""
+"""Exit codes of shells for a command that does not exist, or cannot be run."""
 
 LOOK_S: Final = 1.0
-"""Seconds between two looks for signals; the end of the client is noticed at once."""
+"""Seconds between two checks for signals; the end of the client is noticed at once."""
 
 SIGNALLED: Final = 128
-"""What is added to a signal's number where a client ended by it."""
+"""Added to the number of the signal that ended a client."""
 
 SHORT: Final = 512
-"""The most tokens of an answer of the embedded model, where the client can be told."""
+"""Most tokens of an answer of the embedded model, if the client has a setting for it."""
 
 STORE: Final = "memory:"
-"""Nothing is left behind; what was compacted is found again only while the proxy runs."""
+"""Nothing is kept after the end; compactions are only found while the proxy runs."""
 
 PASSED_ON: Final = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 LEFT_ALONE: Final = ("SIGINT", "SIGQUIT")
@@ -148,7 +148,7 @@ def _take_upstream(given: argparse.Namespace) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """A proxy that runs: its address, its configuration, its books, and what it was told to do."""
+    """A running proxy: its address, its configuration, its records, and its client."""
 
     root: str
     serve: Serve
@@ -158,14 +158,14 @@ class _Running:
     background: Any
 
     def end(self) -> None:
-        """End it; its books stay readable."""
+        """End it; its records stay readable."""
         self.background.end()
 
 
 def _start_proxy(
     held: ExitStack, given: argparse.Namespace, client: clients.KnownClient
 ) -> _Running:
-    """Start the proxy on a free port of the loopback; it ends with what is held."""
+    """Start the proxy on a free port of the loopback; it ends with `held`."""
     from ullage.cli import serve
 
     make = serve.load_application("ullage with")
@@ -182,7 +182,7 @@ def _start_proxy(
     _start_logging(held, given, found, heard)
     app = make(found)
     listening = held.enter_context(serve.bind_socket(found.host, 0))
-    _ = app.store  # opened here, where a store that is none has an exit code
+    _ = app.store  # opened here, so that an invalid store has an exit code
     background = BackgroundServer(app, listening)
     held.callback(background.end)
     background.begin()
@@ -196,9 +196,9 @@ def read(
     client: clients.KnownClient,
     demo: Upstream | None = None,
 ) -> Serve:
-    """Return the proxy's configuration: for one client on this machine, whoever else may come in.
+    """Return the proxy's configuration for one client on this machine.
 
-    Upstreams are those of the options, else of the file that they name, else the client's own.
+    Upstreams are those of the options, else of the named file, else the client's own.
     """
     from ullage.cli import serve
 
@@ -225,7 +225,7 @@ def read(
 def _start_logging(
     held: ExitStack, given: argparse.Namespace, found: Serve, heard: EndListener
 ) -> None:
-    """Have what is logged kept for the end, and written to the file that was named."""
+    """Keep log records for the end, and write them to the named file."""
     from ullage.cli import logs
 
     handlers: list[logging.Handler] = [heard]
@@ -251,7 +251,7 @@ def _start_logging(
 
 
 class _Folder:
-    """A folder that is made when it is first asked for, and deleted at the end."""
+    """A folder that is created on first use, and deleted at the end."""
 
     def __init__(self, held: ExitStack) -> None:
         self._held = held
@@ -281,7 +281,7 @@ def _find_place(
 
 
 def list_served(upstream: Upstream, environ: Mapping[str, str]) -> list[str]:
-    """Return the models that a server lists, [] where it cannot be asked."""
+    """Return the models that a server lists, or [] if it cannot be asked."""
     from ullage.runtime import default
     from ullage.transport import HttpRequest
 
@@ -303,7 +303,7 @@ def list_served(upstream: Upstream, environ: Mapping[str, str]) -> list[str]:
 
 
 def run_foreground(command: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run a command with this terminal; return its exit code, 128 + N where signal N ended it."""
+    """Run a command with this terminal; return its exit code, or 128 + N after signal N."""
     process: subprocess.Popen[bytes] | None = None
     early: list[int] = []
 
@@ -325,7 +325,7 @@ def run_foreground(command: Sequence[str], environ: Mapping[str, str]) -> int:
             process.send_signal(number)
         waiting = threading.Thread(target=process.wait, daemon=True)
         waiting.start()
-        while waiting.is_alive():  # a signal that comes right before the wait is answered too
+        while waiting.is_alive():  # handles a signal just before the wait
             waiting.join(LOOK_S)
         code = process.returncode
     return code if code >= 0 else SIGNALLED - code
@@ -333,9 +333,9 @@ def run_foreground(command: Sequence[str], environ: Mapping[str, str]) -> int:
 
 @contextlib.contextmanager
 def _handle_signals(pass_on: Any) -> Iterator[None]:
-    """Have signals passed on; those of keys reach the client by themselves, and do nothing here.
+    """Pass signals on; those of keys reach the client by themselves, and are ignored here.
 
-    A handler, and not SIG_IGN: that would be inherited by the client.
+    They have a handler instead of SIG_IGN, which the client would inherit.
     """
     known = [(name, pass_on) for name in PASSED_ON] + [(name, _ignore) for name in LEFT_ALONE]
     before = {}
@@ -358,7 +358,7 @@ def _ignore(number: int, frame: object) -> None:
 
 
 def _tell_end(running: _Running, given: argparse.Namespace, client: clients.KnownClient) -> None:
-    """Print the receipt, what failed, and what may help."""
+    """Print the receipt, the failures, and hints."""
     from ullage.cli.receipt import add_up, write_failures, write_receipt, write_warnings
 
     found = add_up(running.app, running.heard)
@@ -378,7 +378,7 @@ def _tell_end(running: _Running, given: argparse.Namespace, client: clients.Know
 
 
 def _list_hints(running: _Running, client: clients.KnownClient) -> Iterator[str]:
-    """Yield what is needed where a server has not got the API of the client."""
+    """Yield hints about the server if it lacks the API of the client."""
     for path, home, api in APIS:
         if running.heard.is_missing(path):
             servers = ", ".join(one.root for one in running.serve.upstreams)

@@ -1,4 +1,4 @@
-"""`ullage worker`: runs the turns that were submitted to a queue, until it is told to drain."""
+"""`ullage worker`: run the turns that were submitted to a queue, until it is told to drain."""
 
 from __future__ import annotations
 

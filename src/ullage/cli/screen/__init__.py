@@ -1,4 +1,4 @@
-"""The chat's own screen: what is drawn above the line that is typed, and that line.
+"""The chat's own screen: the input line, and the text above it.
 
-The only place that knows prompt_toolkit and rich; without them the chat goes by plain lines.
+Only this package knows prompt_toolkit and rich; without them the chat uses plain lines.
 """

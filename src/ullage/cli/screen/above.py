@@ -1,7 +1,7 @@
-"""What stands above the line that is typed: written there, and written anew at another width.
+"""The area above the input line: written once, and drawn again if the width changes.
 
-It takes the place of stdout and stderr, so that whatever is told while the screen is there stands
-above it. What comes through `write` was cleaned by who wrote it.
+It replaces stdout and stderr, so that all messages appear there while the screen is open. The
+callers of `write` have cleaned their text.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ if TYPE_CHECKING:
 COLOURS: Final = re.compile(r"(\x1b\[[0-9;]{0,40}m)")
 
 KEPT: Final = 400
-"""Things put above that are kept, to be drawn anew at another width."""
+"""Entries that are kept, to be drawn again at another width."""
 
 
 class Above(io.TextIOBase):
-    """A stream whose whole lines are written above; other threads may write, too.
+    """A stream whose complete lines are written above; other threads may write, too.
 
-    `put` writes what can be drawn anew. `lift` takes what stands below away, `lower` shows it.
+    `put` writes an entry that can be drawn again. `lift` removes the part below, `lower` shows it
+    again.
     """
 
     def __init__(self, output: Output, canvas: Callable[[], Canvas], descriptor: int) -> None:
@@ -55,7 +56,7 @@ class Above(io.TextIOBase):
         return self._output.encoding()
 
     def fileno(self) -> int:
-        """Return the descriptor of the terminal, by which its size is asked for."""
+        """Return the descriptor of the terminal, for asking its size."""
         return self._descriptor
 
     def isatty(self) -> bool:
@@ -67,7 +68,7 @@ class Above(io.TextIOBase):
         return True
 
     def write(self, text: str) -> int:
-        """Write a text above as soon as its lines are whole."""
+        """Write a text above as soon as its lines are complete."""
         with self._lock:
             whole, _, self._held = (self._held + text).rpartition("\n")
             ready = "\n" in text
@@ -78,11 +79,11 @@ class Above(io.TextIOBase):
     # --- as a place -----------------------------------------------------------------------------
 
     def attach(self, loop: AbstractEventLoop) -> None:
-        """Write in this loop from here on, whichever thread writes."""
+        """Write in this loop from here on, from whichever thread."""
         self._loop = loop
 
     def put(self, entry: Entry) -> None:
-        """Write something above."""
+        """Write an entry above."""
         text = entry(self._canvas())
         with self._lock:
             self._kept.append(entry)
@@ -96,7 +97,7 @@ class Above(io.TextIOBase):
             self._loop.call_soon_threadsafe(self.flush_new)
 
     def flush_new(self) -> None:
-        """Write what was put since, in one piece with what stands below."""
+        """Write the new entries, together with the part below."""
         with self._lock:
             text, self._new, self._waits = "".join(self._new), [], False
         if text:
@@ -105,16 +106,16 @@ class Above(io.TextIOBase):
             self.lower()
 
     def close_line(self) -> None:
-        """Write what has no line end yet."""
+        """Write the text that has no line end yet."""
         with self._lock:
             held, self._held = self._held, ""
         if held:
             self.put(_repeat(f"{held}\n"))
 
     def draw_anew(self, rows: int, before: int) -> None:
-        """Write the last of it at the width of now, on a screen of so many rows.
+        """Draw the last entries again at the current width, on a screen of so many rows.
 
-        `before` is how wide the screen was: what was seen then is seen now, or stands above.
+        `before` is the old width: the text visible then is visible now, or above.
         """
         self.flush_new()
         canvas, old = self._canvas(), Canvas(before, self._canvas().colour)
@@ -128,7 +129,7 @@ class Above(io.TextIOBase):
                 break
         if now >= rows and then >= rows:
             blank = "".join(f"\x1b[{row};1H\x1b[2K" for row in range(1, rows + 1))
-        else:  # lines of other programs stand above: they are moved up, not written over
+        else:  # move lines of other programs up, do not overwrite them
             blank = f"\x1b[{rows};1H" + "\n" * rows
         self._send(f"\x1b[0m{blank}\x1b[H{guard(''.join(reversed(texts)))}")
         self.lower()
@@ -141,23 +142,23 @@ class Above(io.TextIOBase):
 
 
 def guard(text: str) -> str:
-    """Return a text with nothing but colours in it, whoever wrote it: a log, or a warning, too."""
+    """Return a text with no control sequences but colours, whoever wrote it, even a log."""
     pieces = COLOURS.split(text)
     return "".join(piece if n % 2 else clean(piece) for n, piece in enumerate(pieces))
 
 
 def _repeat(text: str) -> Entry:
-    """Return what gives a text as it is at any width."""
+    """Return an entry that gives the same text at any width."""
     return lambda _: text
 
 
 def count_rows(text: str, columns: int) -> int:
-    """Return how many rows a text takes, about: its sequences are counted as if they showed."""
+    """Return the approximate number of rows of a text; control sequences count as visible."""
     return sum(max(-(-len(line) // max(columns, 1)), 1) for line in text.split("\n")[:-1])
 
 
 def find_descriptor() -> int:
-    """Return the descriptor of the terminal that is written to."""
+    """Return the descriptor of the terminal for output."""
     return 1 if os.isatty(1) else 2
 
 

@@ -1,7 +1,7 @@
-"""The screen of a chat: one program that draws, reads keys and runs turns in one event loop.
+"""The screen of a chat: it draws, reads keys and runs turns in one event loop.
 
-The terminal keeps its scrollback: what is whole is written above and stays there, and only what is
-under way, the line that is typed and the row below it are drawn anew.
+The terminal keeps its scrollback: complete text is written above and stays there. Only the running
+part, the input line and the row below it are drawn again.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from ullage.core.session.permissions import Consent
 from ullage.core.session.tools import Pending
 
 NAMES_LISTED: Final = 200
-"""Sessions whose names are offered."""
+"""Most sessions whose names are offered."""
 
 QUEUE_SHOWN: Final = 3
 SETTLE_S: Final = 0.08
-"""Seconds without another resize before all is drawn anew."""
+"""Seconds without another resize before everything is drawn again."""
 
 STYLE: Final = Style.from_dict(
     {
@@ -61,11 +61,11 @@ STYLE: Final = Style.from_dict(
 )
 
 AT_ONCE: Final = frozenset({"/help", *OTHERS, *ENDS})
-"""Commands that are done while an answer comes; all other lines wait for its end."""
+"""Commands that run while an answer comes; all other lines wait for its end."""
 
 
 class ScreenApplication(Application[int]):
-    """The application, which leaves it to the screen what follows another size."""
+    """The application, which lets the screen handle a resize."""
 
     screen: Screen
 
@@ -112,7 +112,7 @@ class Screen:
             output=self.output,
         )
         app.screen = self
-        app.ttimeoutlen, app.timeoutlen = 0.05, 0.3  # a lone Esc is one soon
+        app.ttimeoutlen, app.timeoutlen = 0.05, 0.3  # a lone Esc counts soon
         return app
 
     def _make_completer(self) -> ChatCompleter:
@@ -143,7 +143,7 @@ class Screen:
                 ticker.cancel()
                 worker.cancel()
                 await asyncio.gather(worker, ticker, return_exceptions=True)
-                self.leave(activity.CODES["interrupted"])  # where this is cancelled from outside
+                self.leave(activity.CODES["interrupted"])  # if this is cancelled from outside
                 await asyncio.gather(running, return_exceptions=True)
                 self.above.lift = self.above.lower = _do_nothing
                 self.above.close_line()
@@ -154,7 +154,7 @@ class Screen:
 
     @contextmanager
     def _take_streams(self) -> Iterator[None]:
-        """Have all that is told written above the line."""
+        """Send all messages to the area above the line."""
         kept = sys.stdout, sys.stderr
         sys.stdout = sys.stderr = self.above
         try:
@@ -163,7 +163,7 @@ class Screen:
             sys.stdout, sys.stderr = kept
 
     async def _run_lines(self) -> None:
-        """Do line after line, each when the one before it is done."""
+        """Run line after line, each after the one before it."""
         await self._attempt(self.talk.go_on())
         if self.talk.given.text is not None:
             self._show_message(self.talk.given.text)
@@ -177,7 +177,7 @@ class Screen:
             await self._attempt(self.talk.take(line))
 
     async def _attempt(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something that may be interrupted; the chat goes on."""
+        """Run work that may be interrupted; the chat continues."""
         self._work = asyncio.ensure_future(work)
         try:
             await self._work
@@ -191,12 +191,12 @@ class Screen:
             self.app.invalidate()
 
     def _fail(self, worker: asyncio.Task[None]) -> None:
-        """End the screen where the work on lines failed by a fault of ours."""
+        """End the screen if the work on lines failed by our own fault."""
         if not worker.cancelled() and (error := worker.exception()) and self.app.is_running:
             self.app.exit(exception=error)
 
     async def _tick(self) -> None:
-        """Draw the sign of life anew as long as there is one."""
+        """Draw the sign of life again as long as it is shown."""
         while True:
             await asyncio.sleep(SPIN_S)
             if self.is_working and not self.away:
@@ -206,12 +206,12 @@ class Screen:
 
     @property
     def is_working(self) -> bool:
-        """Whether a turn or a command is under way."""
+        """True while a turn or a command runs."""
         return self._work is not None
 
     @property
     def has_label(self) -> bool:
-        """Whether something that stands for a paste is before the cursor."""
+        """True if the label of a paste is before the cursor."""
         before = self.buffer.document.text_before_cursor
         return any(before.endswith(label) for label in self._labels)
 
@@ -220,7 +220,7 @@ class Screen:
         return [*self.talk.pastes, *self.talk.images]
 
     def submit(self) -> None:
-        """Take the line that was typed: an answer, a command at once, or what waits its turn."""
+        """Take the typed line: an answer, an immediate command, or a line that waits its turn."""
         line, self._breaks = self.buffer.text, 0
         if self.question.is_open:
             desk.say(f"{self.question.text}{line}")
@@ -251,14 +251,14 @@ class Screen:
             self.talk.help(rest)
 
     def paste(self, data: str) -> None:
-        """Take what was pasted."""
+        """Take pasted text."""
         if self.question.is_open:
             self.buffer.insert_text(data.partition("\n")[0].strip("\r"))
             return
         prompt.insert_paste(self.buffer, data, self.talk.pastes, self.talk.images)
 
     def erase_label(self) -> None:
-        """Erase what stands for a paste before the cursor."""
+        """Erase the label of a paste before the cursor."""
         prompt.erase_label(self.buffer, self._labels)
 
     def interrupt(self) -> None:
@@ -274,7 +274,7 @@ class Screen:
             desk.say("/quit or Ctrl-D ends, another Ctrl-C as well")
 
     def stop(self) -> None:
-        """Interrupt what is under way; what was typed ahead comes back into the line."""
+        """Interrupt the running work; lines typed ahead come back into the input line."""
         if self._work is not None:
             self._work.cancel()
         if self.queued:
@@ -289,7 +289,7 @@ class Screen:
             self.app.exit(result=code)
 
     def unfold(self, rest: str) -> None:
-        """Show a folded text whole; without a number the last one, then the one before it."""
+        """Show a folded text in full; without a number the last one, then the one before it."""
         if rest and not rest.lstrip("#").isdigit():
             desk.say(f"/unfold takes the number of a line such as #3, not {rest!r}")
             return
@@ -302,7 +302,7 @@ class Screen:
             desk.say(wrong)
 
     def edit(self) -> None:
-        """Open the line in $EDITOR; what comes meanwhile waits."""
+        """Open the line in $EDITOR; output waits meanwhile."""
         if self.away:
             return
         self.away = True
@@ -317,25 +317,25 @@ class Screen:
 
     @property
     def columns(self) -> int:
-        """How wide the terminal is now."""
+        """Current width of the terminal."""
         return self.output.get_size().columns
 
     @property
     def prompt(self) -> str:
-        """What stands before the line."""
+        """The text before the line."""
         return self.question.text if self.question.is_open else f"{self.talk.mode}> "
 
     def canvas(self) -> Canvas:
-        """Return what is drawn on now; the last column stays empty."""
+        """Return the current canvas; the last column stays empty."""
         return Canvas(self.columns - 1, has_colours())
 
     def draw_live(self) -> str:
-        """Return what is under way, in the rows that are left for it."""
+        """Return the running part, in the rows that are left for it."""
         rows = self.output.get_size().rows - LEAST_INPUT - min(len(self.queued), QUEUE_SHOWN)
         return self.feed.draw_live(self.canvas(), max(rows, 1))
 
     def draw_queue(self) -> list[str]:
-        """Return what was typed ahead, a row each."""
+        """Return the lines typed ahead, one on each row."""
         shown = [f"queued: {line}" for line in list(self.queued)[:QUEUE_SHOWN]]
         if len(self.queued) > QUEUE_SHOWN:
             shown.append(f"and {len(self.queued) - QUEUE_SHOWN} more")
@@ -355,14 +355,14 @@ class Screen:
             self.app._redraw()  # noqa: SLF001 - at once, so that nothing flickers
 
     def resize(self) -> None:
-        """Draw all anew, once the size stays what it is."""
+        """Draw everything again once the size is stable."""
         if self._settling is not None:
             self._settling.cancel()
         loop = asyncio.get_running_loop()
         self._settling = loop.call_later(SETTLE_S, self.draw_anew)
 
     def draw_anew(self) -> None:
-        """Draw what stands above at the width of now, and what is below it."""
+        """Draw the area above at the current width, and the part below it."""
         if self.away or not self.app.is_running:
             return
         before, self._width = self._width, self.columns
@@ -370,18 +370,18 @@ class Screen:
         self.above.draw_anew(self.output.get_size().rows, before)
 
     def _show_message(self, line: str) -> None:
-        """Put what a person said above the answer to it."""
+        """Put a person's message above its answer."""
         sign = f"{self.talk.mode}> "
         self.above.put(lambda canvas: "\n" + canvas.draw(make_text(f"{sign}{line}", "bold")))
 
     # --- the face of a talk ---------------------------------------------------------------------
 
     def begin(self, what: str) -> None:
-        """Show that something is waited for."""
+        """Show that some work is waited for."""
         self.feed.begin(what)
 
     def end(self) -> None:
-        """Show that it is over."""
+        """Show that the work is over."""
         self.feed.end()
 
     def hear(self, event: Told) -> None:
@@ -395,7 +395,7 @@ class Screen:
         self.feed.open(session)
 
     def show_past(self, session: Session) -> None:
-        """Put above what was said last in a session that goes on."""
+        """Put the last messages of a continued session above."""
         items = session.fold.items
         spoke = max((n for n, item in enumerate(items) if isinstance(item, User)), default=None)
         for item in [] if spoke is None else items[spoke:]:
@@ -406,7 +406,7 @@ class Screen:
                     self.above.put(partial(draw_block, text))
 
     async def ask(self, call: Pending, reason: str) -> Consent | None:
-        """Ask the person about a call, above the line; the answer is typed there."""
+        """Ask the person about a call, above the line; the answer is typed in the line."""
         return await ConsentQuestion(call, reason, self.question.put).put()
 
     def show_diff(self, text: str) -> None:
@@ -415,12 +415,12 @@ class Screen:
         self.above.put(lambda canvas: canvas.draw(made))
 
     def show_report(self, report: Mapping[str, Any]) -> None:
-        """Show what fills the window."""
+        """Show the parts of the window."""
         self.above.put(lambda canvas: picture.draw(report, width=canvas.columns) + "\n")
 
 
 def make_output() -> Output:
-    """Return the terminal; it is not asked where its cursor is, as some never answer."""
+    """Return the terminal without asking for the cursor's place, since some never answer."""
     stream = sys.stdout
     if sys.platform == "win32":
         from prompt_toolkit.output import create_output

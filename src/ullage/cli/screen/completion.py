@@ -1,4 +1,4 @@
-"""What may stand where the cursor is: commands, names of sessions, files of the workspace."""
+"""Completions at the cursor: commands, names of sessions, files of the workspace."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from prompt_toolkit.document import Document
 
 MOST_FILES: Final = 5_000
-"""Files of a workspace that are looked at."""
+"""Most files of a workspace that are listed."""
 
 OFFERED: Final = 50
-"""Files that are offered at once."""
+"""Most files that are offered at once."""
 
 FRESH_S: Final = 5.0
-"""Seconds that a list of files is taken for what is there."""
+"""Seconds that a list of files is used."""
 
 NAMED: Final = re.compile(r"(?:^|\s)@([^\s\"]*)$")
 SESSIONS: Final = "/sessions "
@@ -35,7 +35,7 @@ SESSIONS: Final = "/sessions "
 
 @dataclass(slots=True)
 class FileList:
-    """The files of a workspace by path, looked at again when the list is old."""
+    """The files of a workspace by path, listed again when the list is old."""
 
     workspace: Workspace | None
     clock: Callable[[], float] = time.monotonic
@@ -43,7 +43,7 @@ class FileList:
     _at: float | None = None
 
     def find(self, word: str) -> list[str]:
-        """Return the paths that a word means: those that begin so first, then those with it."""
+        """Return the paths that match a word: those that begin with it first, then all others."""
         if self._at is None or self.clock() - self._at > FRESH_S:
             self._paths, self._at = list(self._walk()), self.clock()
         wanted = word.casefold()
@@ -63,13 +63,13 @@ class FileList:
                     return
                 if entry.is_file and entry.path.isprintable():
                     yield entry.path
-        except (Fault, OSError):  # the folder is gone: there is nothing to offer
+        except (Fault, OSError):  # the folder is gone: nothing to offer
             return
 
 
 @dataclass(slots=True)
 class ChatCompleter(Completer):
-    """Completes what is typed; `commands` by what they do, `sessions` gives names by what for."""
+    """Completes the typed text; `commands` and `sessions` have a description for each name."""
 
     commands: Mapping[str, str]
     files: FileList
@@ -78,7 +78,7 @@ class ChatCompleter(Completer):
     def get_completions(
         self, document: Document, complete_event: CompleteEvent
     ) -> Iterable[Completion]:
-        """Yield what may stand at the cursor."""
+        """Yield the completions at the cursor."""
         del complete_event
         text = document.text_before_cursor
         if found := NAMED.search(text):
@@ -95,7 +95,7 @@ class ChatCompleter(Completer):
     def _complete_sessions(self, word: str) -> Iterator[Completion]:
         try:
             found = self.sessions()
-        except UllageError:  # the list cannot be read: the command says why
+        except UllageError:  # unreadable list: the command says why
             return
         for name, about in found:
             if name.startswith(word):

@@ -1,7 +1,7 @@
-"""Rows of a terminal made of texts: colours, code, diffs, Markdown; nothing else steers it.
+"""Draws texts as rows of a terminal: colours, code, diffs, Markdown, no other control.
 
-What comes in was written by models, tools and files. It is cleaned before rich sees it, no mark-up
-of rich is read, and every piece that rich gives back is looked at once more. It writes nowhere.
+The texts come from models, tools and files. They are cleaned before rich sees them, rich's own
+mark-up is off, and every piece from rich is checked once more. The module writes nowhere.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ from rich.theme import Theme
 from ullage.cli import lines
 
 NARROWEST: Final = 20
-"""Columns that are drawn for at the least; a terminal below that cuts rows itself."""
+"""Fewest columns to draw for; a narrower terminal cuts the rows itself."""
 
 LARGEST_CODE: Final = 20_000
-"""Characters of code that are coloured; lexers take long over more."""
+"""Most characters of code that are coloured; lexers are slow with more."""
 
 THEME: Final = "ansi_dark"
-"""Colours of the terminal's own sixteen, so that its theme decides how they look."""
+"""A theme of the terminal's own sixteen colours, so that its settings decide how they look."""
 
 STYLES: Final = Theme({"markdown.code": "cyan", "markdown.code_block": "none"})
-"""Code stands on the terminal's own background."""
+"""Styles for code on the terminal's own background."""
 
 DIFF: Final[Mapping[str, str]] = MappingProxyType({"+": "green", "-": "red", "@": "cyan"})
-"""What a line of a diff begins with, and its colour; the same as where a person is asked."""
+"""First characters of a diff's lines, with their colours; the same as in questions to a person."""
 
 
 @dataclass(frozen=True, slots=True)
 class Canvas:
-    """What is drawn on: `columns` of a terminal, with colours or without."""
+    """The area to draw on: `columns` of a terminal, with or without colours."""
 
     columns: int
     colour: bool = True
 
     def draw(self, *shown: RenderableType) -> str:
-        """Return rows with nothing but colours in them, each with a line end."""
+        """Return rows without control sequences except colours, each with a line end."""
         width = max(self.columns, NARROWEST)
         console = Console(
             file=io.StringIO(),
@@ -76,7 +76,7 @@ class Canvas:
             if not text or style is None or not style:
                 made.append(text)
                 continue
-            # a link of rich is a sequence of its own, and says where it leads nowhere
+            # a link of rich is a control sequence and would hide its target
             bare = Style.combine([style, Style(link=None)]) if style.link is None else Style()
             made.append(bare.render(text, color_system=console._color_system))  # noqa: SLF001 - rich gives it by no other name
         return "".join(made)
@@ -92,12 +92,12 @@ def _trim(row: list[Segment]) -> Iterator[Segment]:
 
 
 def has_colours() -> bool:
-    """Tell whether colours are wanted: not where NO_COLOR is set (no-color.org)."""
+    """Tell whether colours are wanted: not if NO_COLOR is set (no-color.org)."""
     return not os.environ.get("NO_COLOR")
 
 
 def is_plain_text() -> bool:
-    """Tell whether the terminal's encoding takes ASCII alone."""
+    """Tell whether the terminal's encoding only takes ASCII."""
     encoding = getattr(sys.stdout, "encoding", None) or "ascii"
     try:
         "⠋●·".encode(encoding)
@@ -107,7 +107,7 @@ def is_plain_text() -> bool:
 
 
 def clean(text: str) -> str:
-    """Return a text of anybody's with what would steer a terminal made visible."""
+    """Return foreign text with control characters made visible."""
     if text.isascii() and text.isprintable():
         return text
     return "\n".join(map(_clean_line, text.replace("\r\n", "\n").split("\n")))
@@ -119,12 +119,12 @@ def _clean_line(line: str) -> str:
 
 
 def make_text(text: str, style: str = "") -> Text:
-    """Return a text of anybody's as rich has it: no mark-up in it is read."""
+    """Return foreign text for rich, without reading mark-up in it."""
     return Text(clean(text), style=style, overflow="fold", no_wrap=False)
 
 
 def make_diff(text: str) -> Text:
-    """Return a unified diff, its lines coloured by what they begin with."""
+    """Return a unified diff, its lines coloured by their first character."""
     made = Text(overflow="fold")
     for line in clean(text).split("\n"):
         made.append(f"{line}\n", style=DIFF.get(line[:1], ""))
@@ -133,7 +133,7 @@ def make_diff(text: str) -> Text:
 
 
 def make_code(code: str, language: str) -> RenderableType:
-    """Return code in the colours of its language, without them where it is long."""
+    """Return code in the colours of its language, or without colours if it is long."""
     code = clean(code)
     if len(code) > LARGEST_CODE or not language:
         return Text(code, overflow="fold")

@@ -1,7 +1,7 @@
-"""What happens in a session as what is drawn of it: what stays above, and what is under way.
+"""Turns the events of a session into text: complete text above, running parts below.
 
-What is whole is put above and stays; what may still change (the end of an answer, calls that run,
-the sign of life) is drawn anew below it. It knows no key and no terminal.
+Complete text is put above and stays. Parts that may still change (the end of an answer, running
+calls, the sign of life) are drawn again below it. The module knows no keys and no terminal.
 """
 
 from __future__ import annotations
@@ -25,46 +25,46 @@ from ullage.core.session.log.event import Event
 from ullage.core.session.log.undoing import PathChange
 
 SHOWN_DIFF: Final = 12
-"""Rows of the diff of a change that stand below its call."""
+"""Rows of a change's diff that are shown below its call."""
 
 SHOWN_FILES: Final = 3
 """Files of a call whose diffs are shown below it."""
 
 LARGEST_LIVE: Final = 8_000
-"""Characters of a block under way that are drawn as Markdown at every step."""
+"""Characters of a running block that are drawn as Markdown at every step."""
 
 TAIL: Final = 2_000
-"""Characters of a longer one that are drawn, from its end, as text."""
+"""Characters of a longer block that are drawn as text, from its end."""
 
 LARGEST_FOLD: Final = 100_000
-"""Characters that are shown of what is unfolded."""
+"""Characters of an unfolded text that are shown."""
 
 CHARACTERS: Final = 4
-"""Characters that are taken for a token while nobody has counted."""
+"""Assumed characters of a token without a count."""
 
 THOUGHT_ROWS: Final = 3
 
 ARGUMENTS: Final = ("command", "path", "pattern", "query", "words", "url", "name", "task", "text")
-"""Arguments that say in short what a call is about, the first that is there."""
+"""Arguments that describe a call in short; the first existing one is used."""
 
 FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 ASCII_FRAMES: Final = "|/-\\"
 SPIN_S: Final = 0.1
 
 Entry = Callable[[Canvas], str]
-"""Something that was put above: how it is drawn at a width."""
+"""An entry above: draws itself at a given width."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoldedText:
-    """What stands as one line and can be shown whole: a call with its result, or reasoning."""
+    """A text shown as one line that can be unfolded: a call with its result, or reasoning."""
 
     title: str
     body: str
     diff: str = ""
 
     def draw(self, canvas: Canvas) -> str:
-        """Return all of it."""
+        """Return the whole text."""
         shown = [make_text(self.title, "bold")]
         body = self.body[:LARGEST_FOLD]
         if body:
@@ -79,7 +79,7 @@ class FoldedText:
 
 @dataclass(slots=True)
 class RunningCall:
-    """A call that has no result yet."""
+    """A call without a result yet."""
 
     name: str
     arguments: str
@@ -90,7 +90,7 @@ class RunningCall:
 
 @dataclass(slots=True)
 class Feed:
-    """Takes events; `put` is given what stays. `clock` gives seconds."""
+    """Takes events; `put` receives finished text. `clock` gives seconds."""
 
     put: Callable[[Entry], None]
     clock: Callable[[], float] = time.monotonic
@@ -108,7 +108,7 @@ class Feed:
     _summary: dict[str, Any] = field(default_factory=dict)
 
     def open(self, session: Session) -> None:
-        """Take a session as the one that is shown."""
+        """Show this session from here on."""
         self._session = session
         self._calls.clear()
 
@@ -118,7 +118,7 @@ class Feed:
         self._wait(what)
 
     def end(self) -> None:
-        """Put above what is under way, as it is; nothing is waited for then."""
+        """Put the running parts above as they are; then nothing is waited for."""
         self._close_answer()
         self._close_thought()
         for call in list(self._calls):
@@ -128,7 +128,7 @@ class Feed:
     # --- events ---------------------------------------------------------------------------------
 
     def hear(self, event: Told) -> None:
-        """Take one event, if it is one that people want to see."""
+        """Take one event, if people want to see it."""
         way = self._live if isinstance(event, Live) else self._record
         way(event.type, event.data)
 
@@ -179,7 +179,7 @@ class Feed:
             self.say(f"  skill {data['name']}", "dim")
 
     def _note_changes(self, data: Mapping[str, Any]) -> None:
-        """Keep what is changed with the call that changes it: that of its path, or the only one."""
+        """Keep changes with the call that made them: that of their path, or the only one."""
         made = [
             PathChange(str(file["path"]), file.get("before"), file.get("after"))
             for file in data["files"]
@@ -231,7 +231,7 @@ class Feed:
             self.put(partial(draw_short_diff, shown))
 
     def _fold(self, folded: FoldedText, mark: tuple[str, str], end: str) -> None:
-        """Put one line above that stands for a text, with the number that unfolds it."""
+        """Put one line above for a folded text, with the number that unfolds it."""
         self.folded.append(folded)
         number = len(self.folded)
         signs = {"*": "●", "x": "●", "~": "◌"}
@@ -249,9 +249,9 @@ class Feed:
         self.put(draw)
 
     def unfold(self, number: int | None = None) -> str:
-        """Put a folded text above, whole; the last one where no number is given.
+        """Put a folded text above in full; the last one if no number is given.
 
-        Returns what is wrong with the number, "" where nothing is.
+        Returns an error message for a wrong number, else "".
         """
         if not self.folded:
             return "nothing is folded yet"
@@ -275,7 +275,7 @@ class Feed:
         self._characters += len(text)
 
     def draw_live(self, canvas: Canvas, rows: int) -> str:
-        """Return what is under way, the last of it where it has more than so many rows."""
+        """Return the running parts, limited to their last `rows` rows."""
         shown = "".join(self._draw_parts(canvas)).split("\n")[:-1]
         return "\n".join(shown[-rows:] if rows > 0 else [])
 
@@ -297,7 +297,7 @@ class Feed:
             yield canvas.draw(make_text(glyphs.cut(glyphs.clean(said), room) + seconds, "yellow"))
 
     def draw_sign(self, columns: int) -> str:
-        """Return the sign of life: what is waited for, for how long, and how fast it comes."""
+        """Return the sign of life: the work, its duration, and the speed of the text."""
         if not self.what:
             return ""
         frames = ASCII_FRAMES if self.ascii else FRAMES
@@ -314,7 +314,7 @@ class Feed:
 
 
 def draw_block(block: str, canvas: Canvas) -> str:
-    """Return a block of Markdown without the empty rows around it."""
+    """Return a block of Markdown without empty rows around it."""
     rows = canvas.draw(make_markdown(block, canvas.columns)).split("\n")
     while rows and not rows[0]:
         rows.pop(0)
@@ -324,7 +324,7 @@ def draw_block(block: str, canvas: Canvas) -> str:
 
 
 def draw_short_diff(text: str, canvas: Canvas) -> str:
-    """Return the first lines of a diff, without its head, below the call that made it."""
+    """Return the first lines of a diff, without its head, for below its call."""
     held = [line for line in text.split("\n") if not line.startswith(("--- ", "+++ "))]
     more = len(held) - SHOWN_DIFF
     shown = [lines.brief(line, canvas.columns - 4) if len(line) > canvas.columns - 4 else line
@@ -336,7 +336,7 @@ def draw_short_diff(text: str, canvas: Canvas) -> str:
 
 
 def shorten_arguments(arguments: str) -> str:
-    """Return what a call is about in short: its main argument, else all of them on one line."""
+    """Return a call's arguments in short: the main one, else all of them on one line."""
     found = _read_object(arguments)
     if found is None:
         return lines.brief(arguments, 200)
@@ -351,7 +351,7 @@ def _find_path(arguments: str) -> str:
 
 
 def write_arguments(arguments: str) -> str:
-    """Return the arguments of a call, one a line where they are an object."""
+    """Return the arguments of a call, one on each line if they are an object."""
     found = _read_object(arguments)
     if found is None:
         return arguments
@@ -367,6 +367,6 @@ def _read_object(arguments: str) -> dict[str, Any] | None:
 
 
 def read_context(event: Event) -> Mapping[str, Any]:
-    """Return how full the window was by a report, as it was recorded."""
+    """Return how full the window was, by a recorded report."""
     found = event.data.get("context") if event.type == "provider_usage" else None
     return found if isinstance(found, Mapping) else {}

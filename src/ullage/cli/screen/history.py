@@ -1,4 +1,4 @@
-"""What was typed, over all sessions: a file in the user's data folder, its owner's alone."""
+"""The typed lines of all sessions: a file in the user's data folder, readable by its owner only."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Final
 from prompt_toolkit.history import History
 
 MOST: Final = 2_000
-"""Lines that are kept; when there are twice as many, the older ones go."""
+"""Most lines that are kept; at twice as many, the older ones are dropped."""
 
 LONGEST: Final = 10_000
-"""Characters of one line that are kept: what is longer was written by no hand."""
+"""Most characters of a kept line; a longer one was not typed by hand."""
 
 FILE: Final = "chat-history.jsonl"
 
 
 class HistoryFile(History):
-    """Lines of JSON, one a message: what was pasted is not in it, only what stands for it.
+    """Lines of JSON, one for each message: a paste is stored only by its label.
 
-    A file that cannot be read or written costs the history, and nothing else: `fault` says why.
+    If the file cannot be read or written, only the history is lost: `fault` says why.
     """
 
     def __init__(self, path: Path) -> None:
@@ -31,7 +31,7 @@ class HistoryFile(History):
         self.fault = ""
 
     def load_history_strings(self) -> Iterable[str]:
-        """Return what was typed, the last first."""
+        """Return the typed lines, the last one first."""
         return list(reversed(self._read()[-MOST:]))
 
     def store_string(self, string: str) -> None:
@@ -45,7 +45,7 @@ class HistoryFile(History):
             if len(held) >= 2 * MOST:
                 self._write(held[-MOST:])
             with os.fdopen(os.open(self._path, flags, 0o600), "a", encoding="utf-8") as file:
-                if hasattr(os, "fchmod"):  # Windows knows no such modes
+                if hasattr(os, "fchmod"):  # Windows has no such modes
                     os.fchmod(file.fileno(), 0o600)
                 file.write(f"{json.dumps(string)}\n")
         except OSError as error:
@@ -62,7 +62,7 @@ class HistoryFile(History):
         return [line for row in rows if (line := _parse(row))]
 
     def _write(self, held: Iterable[str]) -> None:
-        """Write the file anew, in one piece."""
+        """Write the file again, in one piece."""
         new = self._path.with_name(f"{FILE}.{os.getpid()}")
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
         with os.fdopen(os.open(new, flags, 0o600), "w", encoding="utf-8") as file:

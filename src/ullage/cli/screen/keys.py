@@ -1,4 +1,4 @@
-"""Which key does what on the screen; it knows what there is to do, not how that is done."""
+"""The keys of the screen. The module knows the actions, not how they work."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from ullage.cli.screen.app import Screen
 
 CONTINUES: Final = "\\"
-"""A line that ends in it goes on in the next one."""
+"""A line that ends with it continues in the next one."""
 
 
 def bind_keys(screen: Screen) -> KeyBindings:
-    """Return what the keys do, besides what a line editor has them do."""
+    """Return the key bindings on top of those of a line editor."""
     keys = KeyBindings()
     working = Condition(lambda: screen.is_working)
     _bind_line(keys, screen)
@@ -66,7 +66,7 @@ def _bind_line(keys: KeyBindings, screen: Screen) -> None:
         buffer = event.current_buffer
         state = buffer.complete_state
         if state is not None and state.current_completion is not None:
-            buffer.complete_state = None  # what was chosen is taken; the next Enter sends it
+            buffer.complete_state = None  # takes the choice; the next Enter sends it
         elif buffer.text.endswith(CONTINUES) and not screen.question.is_open:
             buffer.delete_before_cursor(len(CONTINUES))
             buffer.newline(copy_margin=False)

@@ -1,4 +1,4 @@
-"""Where things stand below what was written: what is under way, the line, the row at the bottom."""
+"""The layout of the part below: running work, input line, bottom row."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ MENU: Final = 8
 """Rows of the menu of completions."""
 
 MOST_INPUT: Final = 10
-"""Rows of the line that is typed, at most."""
+"""Most rows of the input line."""
 
 LEAST_INPUT: Final = 5
-"""Rows that are kept for the line, the sign of life and the row at the bottom."""
+"""Rows kept free for the input line, the sign of life and the bottom row."""
 
 
 def make_layout(screen: Screen) -> Layout:
@@ -83,7 +83,7 @@ def _make_rows(
 
 
 def _draw_prefix(screen: Screen, number: int, wraps: int) -> StyleAndTextTuples:
-    """Return what stands before a row of the line: the prompt, or as much room."""
+    """Return the text before a row of the input line: the prompt, or the same width."""
     style = "class:question" if screen.question.is_open else "class:prompt"
     prompt = screen.prompt
     if number or wraps:

@@ -1,7 +1,7 @@
-"""Markdown of a model, block by block as it comes: nothing that it says is hidden.
+"""Draws a model's Markdown block by block as it comes, hiding nothing of it.
 
-HTML, entities, references and images are shown as they stand, links with where they lead. It
-knows no terminal and no session.
+HTML, entities, references and images are shown as they were written, links with their targets. The
+module does not know terminals or sessions.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
 LARGEST_BLOCK: Final = 100_000
-"""Characters of one block that are read as Markdown; more is shown as text."""
+"""Most characters of a block that is read as Markdown; a longer one is shown as text."""
 
 LONGEST_LINE: Final = 10_000
-"""Characters of one line that are read as Markdown."""
+"""Most characters of a line that is read as Markdown."""
 
 LEAST_COLUMN: Final = 5
-"""Columns of a terminal for a column of a table; where there are fewer its rows are text."""
+"""Fewest terminal columns for a table column; with less room, the rows become text."""
 
 FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})(.*)$")
 """A line that begins or ends a block of code (CommonMark 0.31, section 4.5)."""
 
 DEEPEST: Final = 60
-"""Levels of blocks within blocks that are read; what is deeper is shown as text."""
+"""Most levels of nested blocks; deeper ones are shown as text."""
 
 LEAST_ROOM: Final = 12
-"""Columns that quotes and lists leave to the text in them, at the least."""
+"""Fewest columns that quotes and lists must leave for their text."""
 
 INDENTS: Final[Mapping[str, int]] = MappingProxyType({"blockquote_open": 4, "list_item_open": 4})
-"""Columns that a block takes from those in it, at most."""
+"""Most columns that a block takes from its content."""
 
 PARSER: Final = (
     MarkdownIt("commonmark", {"html": False, "maxNesting": DEEPEST})
     .enable(["strikethrough", "table"])
     .disable(["entity", "image", "reference", "html_block", "html_inline"])
 )
-"""`&#x202e;` stays what it is: decoded behind the cleaning, it would turn a line around."""
+"""`&#x202e;` stays encoded: decoded after the cleaning, it would reverse a line."""
 
 
 class _Title(Heading):
-    """A heading at the left, whatever its level."""
+    """A left-aligned heading of any level."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         self.text.justify = "left"
@@ -61,14 +61,14 @@ class _Title(Heading):
 
 
 class _Code(CodeBlock):
-    """Code without a background, so that what is copied has no spaces at its ends."""
+    """Code without a background, so that copied text has no extra spaces."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield make_code(str(self.text).rstrip(), self.lexer_name)
 
 
 class _Table(TableElement):
-    """A table that leaves out nothing: long words go on in the next row."""
+    """A table that cuts nothing: long words continue on the next row."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         heads = self.header.row.cells if self.header and self.header.row else []
@@ -88,7 +88,7 @@ class _Table(TableElement):
 
 
 class SafeMarkdown(Markdown):
-    """Markdown whose every character is seen."""
+    """Markdown in which every character is visible."""
 
     elements: ClassVar = {
         **Markdown.elements,
@@ -104,19 +104,19 @@ class SafeMarkdown(Markdown):
         self.parsed = PARSER.parse(self.markup)
 
     def fits(self, columns: int) -> bool:
-        """Tell whether so many columns leave room for the text in the deepest block."""
+        """Tell whether this width leaves room for the text in the deepest block."""
         taken = deepest = 0
         for token in self.parsed:
             size = INDENTS.get(token.type.replace("_close", "_open"), 0)
             taken += size * token.nesting
             deepest = max(deepest, taken)
-            if token.level >= DEEPEST - 4:  # what is deeper was not read
+            if token.level >= DEEPEST - 4:  # deeper parts were not read
                 return False
         return not deepest or columns - deepest >= LEAST_ROOM
 
 
 def make_markdown(text: str, columns: int = 80) -> RenderableType:
-    """Return a block as Markdown, or as the text that it is where it cannot be drawn so."""
+    """Return a block as Markdown, or as plain text if it cannot be drawn."""
     if len(text) <= LARGEST_BLOCK and max(map(len, text.split("\n"))) <= LONGEST_LINE:
         made = SafeMarkdown(text)
         if made.fits(columns):
@@ -126,10 +126,10 @@ def make_markdown(text: str, columns: int = 80) -> RenderableType:
 
 @dataclass(slots=True)
 class Blocks:
-    """A text that comes in pieces, cut where a block of Markdown is whole: at an empty line.
+    """Text that comes in pieces, cut into complete blocks of Markdown at empty lines.
 
-    Code between fences stays together, and so does what is indented below an empty line. `rest` is
-    what is not whole yet.
+    Fenced code stays together, and so do indented lines after an empty line. `rest` is the
+    incomplete part.
     """
 
     rest: str = ""
@@ -139,8 +139,8 @@ class Blocks:
     _begun: bool = field(default=False)
 
     def add(self, text: str) -> Iterator[str]:
-        """Take a piece; yield the blocks that are whole by it."""
-        new = len(self.rest)  # what was there before has no line end behind `_seen`
+        """Take a piece; yield the blocks that it completes."""
+        new = len(self.rest)  # the old text has no line end after `_seen`
         self.rest += text
         while (end := self.rest.find("\n", max(new, self._seen))) >= 0:
             line = self.rest[self._seen : end]
@@ -154,13 +154,13 @@ class Blocks:
             self._seen = end + 1
 
     def end(self) -> str:
-        """Return what is left, and begin anew."""
+        """Return the rest and begin anew."""
         rest = self.rest.strip("\n")
         self.rest, self._seen, self._fence, self._gap, self._begun = "", 0, "", False, False
         return rest if rest.strip() else ""
 
     def _begins(self, line: str) -> bool:
-        """Tell whether a line begins a block, so that all before it is whole."""
+        """Tell whether a line begins a block, so that everything before it is complete."""
         if self._fence or not line.strip() or line[:1] in " \t":
             return False
         return self._begun and self._gap

@@ -1,4 +1,4 @@
-"""The line that is typed: what is pasted into it, what is asked above it, how it looks."""
+"""The input line: pastes into it, questions above it, its appearance."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from prompt_toolkit.buffer import Buffer
 
 LONGEST_PASTE: Final = 1_000
-"""Characters of one line that is pasted as if it had been typed."""
+"""Most characters of a pasted line that is treated as typed."""
 
 
 def insert_paste(
     buffer: Buffer, data: str, pastes: dict[str, str], images: dict[str, Path]
 ) -> None:
-    """Insert what was pasted: a short line as it is, else what stands for it."""
+    """Insert pasted text: a short line as it is, else a label for it."""
     text = data.replace("\r\n", "\n").replace("\r", "\n")
     image = find_image(text)
     if image is not None:
@@ -38,7 +38,7 @@ def insert_paste(
 
 
 def _name_label(begin: str, taken: Mapping[str, object]) -> str:
-    """Return what stands for something in the line, unlike all that stand for others."""
+    """Return a new, unique label for the line."""
     label, number = f"{begin}]", 1
     while label in taken:
         number += 1
@@ -47,7 +47,7 @@ def _name_label(begin: str, taken: Mapping[str, object]) -> str:
 
 
 def erase_label(buffer: Buffer, labels: list[str]) -> bool:
-    """Erase what stands for a paste before the cursor, whole; tell whether one stood there."""
+    """Erase the label of a paste before the cursor; tell whether there was one."""
     before = buffer.document.text_before_cursor
     label = next((label for label in labels if before.endswith(label)), None)
     if label is None:
@@ -58,9 +58,9 @@ def erase_label(buffer: Buffer, labels: list[str]) -> bool:
 
 @dataclass(slots=True)
 class LineQuestion:
-    """What a person is asked in the place of the next message: a line answers it.
+    """A question to a person instead of the next message: one line answers it.
 
-    What was typed before is no answer: it comes back behind it.
+    The text typed before is no answer: it comes back afterwards.
     """
 
     buffer: Buffer
@@ -70,11 +70,11 @@ class LineQuestion:
 
     @property
     def is_open(self) -> bool:
-        """Whether somebody waits for an answer."""
+        """True while somebody waits for an answer."""
         return self._answer is not None and not self._answer.done()
 
     async def put(self, text: str) -> str | None:
-        """Ask, and return the line that answers; None where nobody will."""
+        """Ask, and return the line that answers, or None if no answer comes."""
         self.text, self._kept = text, self.buffer.text
         self.buffer.reset()
         self._answer = asyncio.get_running_loop().create_future()

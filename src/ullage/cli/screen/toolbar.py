@@ -1,4 +1,4 @@
-"""The row at the bottom: how full the window is and who says so, mode, model, dollars, session."""
+"""The bottom row: how full the window is, the source of its size, mode, model, cost, session."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STYLES: Final[Mapping[str, str]] = {
 
 @dataclass(slots=True)
 class Toolbar:
-    """What stands in the row; `gauge` is the last one that was told."""
+    """The content of the row; `gauge` is the latest one."""
 
     gauge: str = "ctx=?"
     tier: str = ""
@@ -32,14 +32,14 @@ class Toolbar:
     session: str = ""
 
     def open(self, session: Session) -> None:
-        """Begin with what the events of a session say."""
+        """Begin with the recorded events of a session."""
         self.gauge, self.tier, self.source, self.dollars = "ctx=?", "", "", None
         self.session = session.name
         for event in session.events():
             self.hear(event)
 
     def hear(self, event: Told) -> None:
-        """Take what an event says of the window and of the price."""
+        """Take the window and the price from an event."""
         if isinstance(event, Live):
             if event.type == "context_pressure":
                 self.gauge = str(event.data["meter"])
@@ -57,7 +57,7 @@ class Toolbar:
             self.dollars = (self.dollars or 0.0) + event.data["dollars"]
 
     def draw(self, mode: str, model: str, columns: int) -> str:
-        """Return the row; where it is too long the least important goes first."""
+        """Return the row; if it is too long, the least important parts are left out."""
         parts = [
             (0, self.gauge),
             (2, self.tier if self.tier not in ("", "none", "unavailable") else ""),
@@ -74,7 +74,7 @@ class Toolbar:
 
     @property
     def style(self) -> str:
-        """The style of the row by how full the window is."""
+        """The style of the row, by how full the window is."""
         return STYLES.get(self.tier, "class:toolbar")
 
 
