@@ -237,7 +237,7 @@ class Agent(Unpicklable):
             session.busy = False
         return await self._continue_in_new_session(kit, ended)
 
-    # --- where a session goes on in a new one ---------------------------------------------------
+    # --- continuing in a new session ------------------------------------------------------------
 
     async def _find_onward(self, session: Session) -> Session | None:
         """Return the session that continues a large one, or None."""
@@ -247,7 +247,7 @@ class Agent(Unpicklable):
     async def _leave_large(self, session: Session, options: TurnOptions) -> Session | None:
         """Return the session for the next turn of a large one: a new one, or the last of its chain.
 
-        Returns None for a small session, or if no new one could be begun, which listeners are told.
+        Returns None for a small session, or after a failure to begin a new one, which is reported.
         """
         if not is_large(session.known, self._session_bytes):
             return None
@@ -440,7 +440,7 @@ class Agent(Unpicklable):
         text = f"the model was {before[1]}, now it is {first}"
         kit.session.publish(Live(kit.session.name, "status", {"text": text}))
 
-    # --- what a turn is run with ----------------------------------------------------------------
+    # --- the equipment of a turn ----------------------------------------------------------------
 
     def _kit(self, session: Session, options: TurnOptions, *, dry: bool = False) -> Kit:
         provider = read_provider(options.get("provider") or self.provider)

@@ -163,7 +163,7 @@ class _Pieces:
         return self._into.reply()
 
     def fail(self, said: str, **facts: Any) -> CallFailed:
-        """Return the failure of this call, with the part of the answer that had come."""
+        """Return the failure of this call, with the partial answer."""
         into, text = self._into, "".join(self._texts)
         begun = bool(text) or into.begun
         more = {"begun": begun, "called": into.called, "partial": text or into.text}

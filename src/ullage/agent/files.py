@@ -51,7 +51,7 @@ def undo_files(
 ) -> Undone | None:
     """Restore the files that the last turn changed, or those of turn `turn`, and record it.
 
-    Another call goes one turn further back. Files that were changed since are left and reported;
+    A repeated call undoes one more turn. Files that were changed since are left and reported;
     `force` restores them, too. Returns None if no turn changed a file. Raises BusyWriter while a
     turn runs, ConfigurationError if the folder is gone.
     """

@@ -40,8 +40,8 @@ class _Refused(Exception):  # noqa: N818 - never leaves the module: it is told a
 def load(folders: Iterable[Path], tell: Tell | None = None) -> tuple[Skill, ...]:
     """Return the skills in these folders, by name; the first folder wins if names repeat.
 
-    A missing folder holds none. `tell` gets one sentence for each skill that is left out: what,
-    where and what to do. Links are not followed.
+    A missing folder is empty. `tell` gets one sentence for each skill that is left out: what, where
+    and what to do. Links are not followed.
     """
     say = tell or _nothing
     found: dict[str, Path] = {}

@@ -68,7 +68,7 @@ class SessionOriginals:
         return lacking
 
     def _learn(self, fold: Fold) -> None:
-        """Take in what the log has gained."""
+        """Take in the new parts of the log."""
         for item in fold.items[max(self._items - 1, 0) :]:  # the last round may have grown
             self._known.update((reference(text), text) for text in _texts(item))
             if isinstance(item, Branch):

@@ -25,7 +25,7 @@ class Overview:
     """One session up to event `seq`, whose id is `id`; `last` is its time in Unix seconds.
 
     `turn` is the unfinished turn. `said` is the event of the first text of a person, `served` the
-    last event with the model and its workspace, 0 for none; `erased` is when the text was erased.
+    last event with the model and its workspace, or 0; `erased` is when the text was erased.
     `forked_from`, `parent`, `continues` and `continued_in` name sessions. So does `children`: those
     of subagents, each once.
     """
@@ -77,7 +77,7 @@ class Overview:
             raise ValueError("its pressures are no numbers")
         return made
 
-    # --- what each type does --------------------------------------------------------------------
+    # --- the steps for each type ----------------------------------------------------------------
 
     def _begin_turn(self, event: Event) -> None:
         data = _read(event)

@@ -189,7 +189,7 @@ class Session(Unpicklable):
     ) -> Undone | None:
         """Restore the files that a turn changed, the last one by default; see `agent.files`.
 
-        Another call goes one turn further back. Files that a person changed since are left and
+        A repeated call undoes one more turn. Files that a person changed since are left and
         reported, unless `force` is given. Returns None if no turn changed a file.
         """
         from ullage.agent.files import undo_files
@@ -327,8 +327,8 @@ class Session(Unpicklable):
     async def _take_step(self, step: Step[Result]) -> Result:
         """Await a log that can be awaited; run the step on any other in one of its threads.
 
-        The whole step takes one thread there, so that a caller who blocks the loop meanwhile, as
-        `fold` does, gets its turn.
+        The whole step runs in one thread there, so that a caller that blocks the loop meanwhile,
+        such as `fold`, gets its turn.
         """
         if not is_awaited(self.log):
             return await desk_of(self.log).writes.run(self._block, step)
@@ -340,7 +340,7 @@ class Session(Unpicklable):
             self._awaiting = None
             self._writing.release()
 
-    # --- steps: they publish nothing; who takes one holds `_writing` ----------------------------
+    # --- steps: they publish nothing; the caller holds `_writing` -------------------------------
 
     async def _renew(self, log: AsyncEventLog) -> Lease:
         if self._lease is not None:

@@ -150,7 +150,7 @@ class SubagentTool:
         )
 
     def access(self, arguments: Arguments) -> Access:
-        """Return that a call changes nothing by itself: each call of the subagent is checked."""
+        """Return that a call itself changes nothing: each call of the subagent is checked."""
         return Access(safe=self._mode(arguments) == "plan")
 
     def intent(self, arguments: Arguments) -> Intent:

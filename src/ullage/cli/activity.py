@@ -204,7 +204,7 @@ async def _repeat(act: Callable[[], object]) -> None:
 def read_interrupted_turn(events: Sequence[Event]) -> Ended:
     """Return the end of an interrupted turn, from the events since it began here.
 
-    Without events it had not begun; `text` is the text so far.
+    Without events the turn had not begun; `text` is the text so far.
     """
     usage, text, turn, rounds = Usage(0), "", "", 0
     for event in events:

@@ -21,7 +21,7 @@ CONTEXT: Final = 128_000
 """A window in tokens for clients that need a number; the proxy knows the true one."""
 
 PLACEHOLDER: Final = "ullage"
-"""A key for servers that need none: clients refuse to start without one."""
+"""A key for servers without keys: clients refuse to start without one."""
 
 SERVED: Final = "ullage"
 """The name of the server behind the proxy in settings of clients that name their providers."""
@@ -83,7 +83,7 @@ SDK: Final[Mapping[str, str]] = {
 
 
 class ClientPlace(NamedTuple):
-    """The target of a client: the proxy's address, a folder for files, and the server behind it.
+    """The target of a client: the proxy's address, a folder for files, and its server.
 
     `foreign` says that the server is not the client's own provider. `models` are its listed models,
     requested only if the row needs them. `words` are the user's own arguments. `answer` is the most
@@ -128,7 +128,7 @@ class KnownClient:
     lists: bool = False
 
 
-# ── what no variable says ───────────────────────────────────────────────────────────────────────
+# ── settings without a variable ─────────────────────────────────────────────────────────────────
 
 
 def _tell_claude(place: ClientPlace) -> ClientStart:
@@ -278,7 +278,7 @@ def find_client(command: str) -> KnownClient:
     return known or KnownClient(name, name, "", MANY, SDK)
 
 
-# ── where requests go ───────────────────────────────────────────────────────────────────────────
+# ── upstreams ───────────────────────────────────────────────────────────────────────────────────
 
 
 def list_upstreams(client: KnownClient, environ: Mapping[str, str]) -> tuple[Upstream, ...]:
@@ -305,7 +305,7 @@ def _find_address(
     named = next((environ[name] for name in home.says if environ.get(name)), None)
     if named is None or home is not OLLAMA:
         return named
-    url = named if "//" in named else f"http://{named}"  # it may be a host alone
+    url = named if "//" in named else f"http://{named}"  # it may only be a host
     parts = urlsplit(url)
     host = "127.0.0.1" if parts.hostname in (None, "0.0.0.0", "::") else parts.hostname  # noqa: S104 - dialled
     return f"{parts.scheme}://{host}:{parts.port or 11434}"

@@ -330,7 +330,7 @@ def _remedy(local: Local) -> str:
     return "load the model and ask again, or set the window: --window N, or context_windows"
 
 
-# --- what is set ----------------------------------------------------------------------------------
+# --- settings and credentials ---------------------------------------------------------------------
 
 
 def credentials(environment: Mapping[str, str]) -> dict[str, list[str]]:

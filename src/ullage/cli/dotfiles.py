@@ -154,7 +154,7 @@ def find_path(where: str, environ: Mapping[str, str]) -> Path:
     return Path(environ.get("ZDOTDIR") or home) / ".zshrc" if where == "zsh" else home / ".bashrc"
 
 
-# ── what a file is to hold ──────────────────────────────────────────────────────────────────────
+# ── the new content of a file ───────────────────────────────────────────────────────────────────
 
 
 def install(where: str, before: bytes | None, called: str, *, force: bool = False) -> bytes:

@@ -84,7 +84,7 @@ def find_path(where: str, environ: Mapping[str, str]) -> Path:
     return Path(environ.get("CODEX_HOME") or home / ".codex") / "hooks.json"
 
 
-# ── what a file is to hold ──────────────────────────────────────────────────────────────────────
+# ── the new content of a file ───────────────────────────────────────────────────────────────────
 
 
 def install(where: str, before: bytes | None, called: str) -> bytes:
@@ -171,7 +171,7 @@ def _list_groups(held: Mapping[str, Any], event: str) -> list[Any]:
     return groups
 
 
-# ── what a hook says ────────────────────────────────────────────────────────────────────────────
+# ── the answer of a hook ────────────────────────────────────────────────────────────────────────
 
 
 def answer_event(where: str) -> int:

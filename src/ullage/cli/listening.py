@@ -172,7 +172,7 @@ class PlainParser:
                 return
 
     def close(self) -> None:
-        """Break the reference cycle with the connection, which would hold memory for long."""
+        """Break the reference cycle with the connection, which would keep memory in use."""
         vars(self).clear()
 
     def _write_head(self) -> bytes:
@@ -206,7 +206,7 @@ class UnchunkedAnswers:
                 unsized = b"content-length" not in names
                 if unsized:
                     self.cycle.chunked_encoding = False
-            elif unsized:  # each piece ends the write
+            elif unsized:  # each piece counts as the whole length
                 self.cycle.expected_content_length = len(message.get("body", b""))
             await send(message)
 

@@ -200,7 +200,7 @@ class Parser(argparse.ArgumentParser):
         return given, rest
 
     def _refuse(self, words: Sequence[str], wrong: str, options: Sequence[str]) -> NoReturn:
-        """Refuse unknown arguments, and suggest the option that was probably meant."""
+        """Refuse unknown arguments, and suggest the most similar option."""
         name = wrong.partition("=")[0]
         near = "no option may follow --" if name in options else suggest(name, options)
         self.error(f"unrecognized arguments: {' '.join(words)}{near and f'; {near}'}")

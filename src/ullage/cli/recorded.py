@@ -156,7 +156,7 @@ def _workspace(log: EventLog, row: sessions.SessionRow) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class RecordedConversation:
-    """The known data of a conversation behind a proxy: sizes in tokens, and no text.
+    """The known data of a conversation of a proxy: sizes in tokens, and no text.
 
     `summary` is the block that replaces the left-out text, if the store has one; `where` names the
     proxy or its store.
@@ -234,7 +234,7 @@ def _checkpoint(made: Checkpoint, url: str) -> RecordedConversation:
 def read_kept(
     found: Sequence[RecordedConversation], name: str | None, shown: ShownWindow
 ) -> Contents:
-    """Return the data of one conversation: the newest, or the one whose id begins so.
+    """Return the data of one conversation: the newest, or the one with this beginning of its id.
 
     Raises ConfigurationError if there is no match, or more than one.
     """

@@ -179,7 +179,7 @@ def _find_records(
     """Return the place of the results: a file that the same command finds again."""
     if given.out is not None:
         return Path(given.out)
-    if given.on == "local":  # its rows had the size of each session
+    if given.on == "local":  # its rows have the session sizes
         places = [place._replace(size=0) for place in places]
     what = [ullage.__version__, options.name_run(), given.on, sorted(places)]
     name = blake2b(json.dumps(what, default=str).encode(), digest_size=8).hexdigest()

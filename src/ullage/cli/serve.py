@@ -234,7 +234,7 @@ def load_application(command: str = "ullage serve") -> Callable[[Serve], App]:
     )
 
 
-# ── what is served ──────────────────────────────────────────────────────────────────────────────
+# ── configuration ───────────────────────────────────────────────────────────────────────────────
 
 
 def read(
@@ -287,7 +287,7 @@ def split_upstream(text: str, number: int) -> dict[str, str]:
     return {"name": name, "base_url": url}
 
 
-# ── what is said ────────────────────────────────────────────────────────────────────────────────
+# ── the greeting ────────────────────────────────────────────────────────────────────────────────
 
 
 def greeting(serve: Serve, port: int) -> list[str]:

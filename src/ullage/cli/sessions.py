@@ -35,7 +35,7 @@ State = Literal["idle", "held", "running", "cut off", "corrupt"]
 class SessionRow:
     """One session: times in Unix seconds, `turn` is the unfinished turn.
 
-    `served` is the number of the last event with its model and folder, 0 for none.
+    `served` is the number of the last event with its model and folder, or 0.
 
     `state` is running (a turn with a living writer), held (a writer without a turn), cut off (a
     turn without a writer), corrupt (it cannot be read; `fault` says why) or idle.

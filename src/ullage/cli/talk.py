@@ -165,7 +165,7 @@ class Talk:
         """Return the folder for attached files, or None if the log itself is in it."""
         try:
             return Workspace(self.agent.workspace or Path(), state_folder(self.session.log.url))
-        except ConfigurationError:  # a talk without tools needs none
+        except ConfigurationError:  # a talk without tools works all the same
             return None
 
     def _follow(self) -> None:

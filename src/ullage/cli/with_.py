@@ -247,7 +247,7 @@ def _start_logging(
     requests.setLevel(logging.INFO)
 
 
-# ── what the client is told ─────────────────────────────────────────────────────────────────────
+# ── redirecting the client ──────────────────────────────────────────────────────────────────────
 
 
 class _Folder:

@@ -369,7 +369,7 @@ def _policy(table: PolicyTable | None) -> dict[str, Policy]:
     return {} if table is None else {"policy": make_policy(table)}
 
 
-# --- what holds of single values ------------------------------------------------------------------
+# --- checks of single values ----------------------------------------------------------------------
 
 
 def _check_name(what: str, name: str, about: str) -> None:

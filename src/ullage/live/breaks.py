@@ -101,7 +101,8 @@ def _name_change(old: str, new: str, at: int) -> str:
 def is_broken(prompt: int, read: int, last_prompt: int, last_read: int) -> bool:
     """Tell whether a cache was lost: much less was read than the last request held.
 
-    A provider that never read from a cache loses none, nor does a prompt that is too short for one.
+    A provider that never read from a cache cannot lose it; a prompt may also be too short for a
+    cache.
     """
     warm = last_read > 0 or read > 0
     return warm and prompt >= last_prompt > 0 and read < SAME * min(last_prompt, prompt)

@@ -230,7 +230,7 @@ class LogSource:
         """Close the log."""
         self._log.close()
 
-    # --- what it is put together from -----------------------------------------------------------
+    # --- reading a session ----------------------------------------------------------------------
 
     def _find_runtime(self) -> Runtime:
         return self._runtime or default()

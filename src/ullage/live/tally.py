@@ -122,7 +122,7 @@ class SessionTally:
         """Return the seq of a compaction by its number, or None."""
         return self._compacted_at[number - 1] if 0 < number <= len(self._compacted_at) else None
 
-    # --- what each type tells -------------------------------------------------------------------
+    # --- the steps for each type ----------------------------------------------------------------
 
     def _take_message(self, event: Event, data: Data) -> str:
         del event

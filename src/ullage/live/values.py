@@ -167,7 +167,7 @@ class ReviewedUnit:
     """One message in a compaction, before and after, in tokens of the model.
 
     `lives_on` says which part of a removed message is still there, and where; `references` recall
-    it. Texts are whole up to `LONGEST` characters, "" if none may be shown.
+    it. Texts are whole up to `LONGEST` characters, or "" if text must not be shown.
     """
 
     number: int

@@ -1,6 +1,6 @@
 """The pages as an ASGI application: access rights, HTML or JSON at one address, one stream.
 
-It draws the data of a `LiveDesk` and keeps none. A GET changes nothing; a POST comes from these
+It draws the data of a `LiveDesk` and keeps nothing. A GET changes nothing; a POST comes from these
 very pages, or from a program that sends JSON. The pages load nothing from elsewhere.
 """
 
@@ -62,8 +62,9 @@ HEADERS: Final[Mapping[str, str]] = {
 class About:
     """Facts about these pages: a line for people, and facts for programs.
 
-    `replays` is the folder with the replays of policies, or None to show none. `queue` returns the
-    content of a queue of turns (tenants, workers, jobs), and may block; it is None without a queue.
+    `replays` is the folder with the replays of policies, or None without replays. `queue` returns
+    the content of a queue of turns (tenants, workers, jobs), and may block; it is None without a
+    queue.
     """
 
     what: str
@@ -126,7 +127,7 @@ class LivePages:
         """Serve one request (ASGI 3)."""
         await self._router(scope, receive, send)
 
-    # --- who, and in which form -----------------------------------------------------------------
+    # --- viewers and forms ----------------------------------------------------------------------
 
     def _answer(
         self, page: Callable[[Request, Viewer], Awaitable[Response]]

@@ -1,4 +1,4 @@
-"""Templates, and the numbers of charts. Every text is escaped; none counts as mark-up."""
+"""Templates, and the numbers of charts. Every text is escaped and never mark-up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers calls of the tools that the proxy added, and builds the request that goes on from them.
+"""Answers calls of the tools that the proxy added, and builds the next request of the round.
 
 A conversation finds only the texts of its own placeholders. This module sends nothing.
 """

@@ -30,7 +30,7 @@ def refuse_too_large(dialect: DialectName, tokens: int, bound: int) -> RequestRe
     """Return the refusal of a prompt, in the words that clients of a dialect know.
 
     `tokens` is the size of the prompt, `bound` the largest allowed size. The proxy writes this only
-    for a server that cuts silently or a client that compacts by itself.
+    for a server that cuts silently, or a client with its own compaction.
     """
     refused = RequestRefused(TOO_LARGE, "context_too_large", f"{tokens:,} tokens, {bound:,} fit")
     refused.body = _encode(registry.find(dialect).errors.too_large(tokens, bound))

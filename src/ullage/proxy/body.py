@@ -1,7 +1,7 @@
 """The body of a request: read once, its values kept as the bytes that arrived.
 
-Values that no edit names are sent on byte for byte. The module knows where values stand, not what
-they mean, apart from the limits on size and nesting.
+Values without an edit are sent on byte for byte. The module knows the places of values, not their
+meaning, apart from the limits on size and nesting.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Body:
 
 
 def read(raw: bytes, name: str, bounds: Bounds = Bounds()) -> Body:
-    """Read a body whose history stands under `name`.
+    """Read a body with its history under `name`.
 
     Raises RequestRefused for a body that is nested too deeply, holds an invalid number, or exceeds
     a bound. A body that no parser accepts is opaque: it is forwarded as it is.

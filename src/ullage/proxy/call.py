@@ -34,9 +34,9 @@ class ProxyCall:
 
     `credential` identifies the client to the upstream, `client` is the name of its token, `other`
     its second credential. `session` is the client's own name for the conversation, if it gives one.
-    `streams` tells that the client wants a stream. `beside` are tokens that the server holds
-    already. `round` is set on a request that goes on from calls of added tools. `far` is the worker
-    that holds its text. `pinned` are digests of its messages that an operator pinned.
+    `streams` tells that the client wants a stream. `beside` is the number of tokens that the server
+    holds already. `round` is set on a request that continues after calls of added tools. `far` is
+    the worker that holds its text. `pinned` are digests of its messages that an operator pinned.
     """
 
     form: GuardedPath

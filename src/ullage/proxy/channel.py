@@ -31,7 +31,7 @@ class Left(Gone):
 
 
 class Channel:
-    """The client's side of a request: its body comes in, one answer goes out."""
+    """The client's side of a request: reads its body, sends one answer."""
 
     def __init__(
         self, receive: Any, send: Any, patience_s: float | None = None, request_id: str = ""

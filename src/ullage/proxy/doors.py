@@ -1,6 +1,6 @@
 """Calls of a worker to the proxy: store, windows, lessons and meters, over one pipe.
 
-The proxy keeps all state; a worker keeps none. The module does not know jobs.
+The proxy keeps all state, a worker keeps no state. The module does not know jobs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ANSWER_S: Final = 60.0
 process."""
 
 MOST_LESSONS: Final = 64
-"""Models whose last lessons a worker keeps."""
+"""Models with lessons that a worker keeps, the most recent ones."""
 
 JOB: ContextVar[int] = ContextVar("JOB", default=0)
 """The number of the job that a message belongs to."""
@@ -244,7 +244,7 @@ class FarWindows(Resolver):
         return bool(self.link.ask("windows", "wants_turns", question))
 
     def counts_at(self, question: Question) -> tuple[str, str] | None:
-        """Return the server that counts requests and its root URL, or None if none is known."""
+        """Return the server that counts requests and its root URL, or None if it is unknown."""
         found: tuple[str, str] | None = self.link.ask("windows", "counts_at", question)
         return found
 

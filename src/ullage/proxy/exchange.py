@@ -1,6 +1,6 @@
 """The way of one request: read, guard, send, try again if that helps, relay.
 
-If either side goes, the other one is closed too. The client gets the upstream's own bytes, or
+If one side disconnects, the other one is closed too. The client gets the upstream's own bytes, or
 learns that there are no more of them.
 """
 
@@ -582,7 +582,7 @@ def _is_usage_unasked(plan: Plan, again: Plan) -> bool:
 
 
 def _is_withdrawn(plan: Plan, again: Plan) -> bool:
-    """Tell whether the new plan only drops tools that the proxy had added."""
+    """Tell whether the new plan only drops tools of the proxy."""
     return plan.offer is not None and again.offer is None
 
 

@@ -37,7 +37,7 @@ _TICKETS: Final = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class FarRequest:
-    """One request in a worker. `client` is the client whose turns it uses."""
+    """One request in a worker. It uses the turns of `client`."""
 
     worker: Worker
     ticket: int
@@ -50,7 +50,7 @@ class FarRequest:
         return self.join(call, found)[1]
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release the request."""
         self.worker.tickets.discard(self.ticket)
         self.worker.note("drop", self.ticket)
 

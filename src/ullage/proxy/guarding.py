@@ -74,12 +74,11 @@ Refused = tuple[str, str, str, str]
 class Plan:
     """The request to send to the upstream for a call.
 
-    `view` is None if the guard had no part in it; `standing` is its finding. `measured` is the
-    request that the id of the response will refer to, if there is one. `spliced` tells that the
-    proxy asked for the usage report. `headers` report it to the client. `offer` are the added
-    tools. `far` is the plan in a worker. `spared` names its conversation if it is compacted only
-    when it does not fit. `unguarded` says why the call goes out as it came although it may carry a
-    conversation.
+    `view` is None without the guard; `standing` is its finding. `measured` is the request that the
+    id of the response will refer to, if there is one. `spliced` tells that the proxy asked for the
+    usage report. `headers` report it to the client. `offer` are the added tools. `far` is the plan
+    in a worker. `spared` names its conversation if it is compacted only when it does not fit.
+    `unguarded` says why the call goes out as it came although it may carry a conversation.
     """
 
     body: bytes
@@ -374,7 +373,7 @@ class Guarding:
         return f"{call.upstream.name}|{self.make_question(call).tenant}"
 
     def _find_offer(self, call: ProxyCall) -> Offer | None:
-        """Return the tools that may be added to a request, or None if none may be.
+        """Return the tools that may be added to a request, or None.
 
         Reasoning that is bound to everything before it would not survive a round that its client
         never sees.

@@ -1,6 +1,6 @@
 """The head of a request: its client, the client's rights, and the headers to pass on.
 
-The upstream comes from the configuration alone; no header, host or path of a client changes it.
+Only the configuration names the upstream; no header, host or path of a client changes it.
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ class RequestLine:
     own name for itself. `conversation` is the short id, `used` and `window` are tokens, `before`
     and `after` those of a compaction that this request caused. `asked` and `given` are tokens of
     output, if they were lowered. `answered` are calls of added tools. `cramped` says that the
-    window is too small for the text that must stay, `unguarded` why the guard had no part. `left`
-    tells that the client went before the end, `why` what the proxy could not do.
+    window is too small for the text that must stay, `unguarded` why the guard was not used. `left`
+    tells that the client left before the end, `why` is the failure of the proxy.
     """
 
     method: str

@@ -106,9 +106,9 @@ GUESSES: Final = 8
 class OwnCheckpoints(ShelteredCheckpoints):
     """Checkpoints of the store, skipping it for conversations without a checkpoint here.
 
-    This holds while a conversation goes on from request to request in this process, and newer
-    checkpoints are in memory. After `GUESSES` requests the store is asked again, since another
-    replica may have answered one of them. For any thread.
+    This is right while all requests of a conversation come to this process, and newer checkpoints
+    are in memory. After `GUESSES` requests the store is asked again, since another replica may have
+    answered one of them. For any thread.
     """
 
     def __init__(self, shelter: Shelter, most: int) -> None:

@@ -23,7 +23,7 @@ class Entry:
     is Unix seconds. `used` and `window` are tokens, None if unknown; `basis` is the source of the
     count. `compactions` and `saved` (tokens) are totals so far, `requests` is the number sent,
     `last_status` the HTTP status of the last answer, 499 if the client left before it began.
-    `owner` is the name of the token that it came with, "" for none.
+    `owner` is the name of the token that it came with, or "".
     """
 
     id: str

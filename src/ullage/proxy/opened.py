@@ -1,4 +1,4 @@
-"""An upstream's answer that has been read far enough to go on, or the failure instead.
+"""An upstream's answer, read far enough to continue, or the failure instead.
 
 The module sends nothing and passes nothing on.
 """

@@ -87,7 +87,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRequest:
-    """A request whose response will have an id: its own size, and its conversation's name.
+    """A request with a response that will have an id: its size, and its conversation's name.
 
     `key` is the history that it names, None if it brings its own. `found` says how full the window
     is with both, `basis` is the source of that. A guarded request has both from its guard.

@@ -1,4 +1,4 @@
-"""Requests that go out as they came because the guard had no part, and the notices of that.
+"""Requests that go out as they came, without the guard, and the notices of that.
 
 The client sees a header, the operator the log and the metrics. The module does not know guards or
 the text of a conversation.

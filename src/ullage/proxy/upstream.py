@@ -35,8 +35,8 @@ PLACES: Final = 256
 """URLs whose common request parts are cached; a client may put anything into a URL."""
 
 TRIED: Final = ("3.13.", "3.14.")
-"""Versions of aiohttp whose connections small requests are written to directly. The interface for
-that is little documented, so with other versions all requests use the session."""
+"""Versions of aiohttp with connections to which small requests are written directly. The interface
+for that is little documented, so with other versions all requests use the session."""
 
 CLOSED_S: Final = 1.0
 """Seconds to wait for sockets that close at once: a turn of the event loop or two."""

@@ -58,7 +58,7 @@ SOURCE: Final = "proxy"
 REQUESTS: Final = 500
 EVENTS: Final = 300
 READABLE: Final = 500
-"""Conversations whose last request is kept for reading."""
+"""Conversations with a kept last request, for reading."""
 
 REVIEWED: Final = 4
 """Compactions of each conversation that are kept for review."""

@@ -57,7 +57,7 @@ LOOK_S: Final = 1.0
 """Seconds between two looks at a worker that has work."""
 
 KNOWN: Final = 4_096
-"""Conversations whose last worker is remembered."""
+"""Conversations with a known last worker."""
 
 BEGINNING: Final = 4_096
 """Bytes of a body that identify its conversation; a wrong guess costs some time."""
@@ -133,7 +133,7 @@ class Worker:
         return await asyncio.shield(waiting)
 
     def note(self, name: str, *arguments: Any) -> None:
-        """Start a job whose end nobody waits for."""
+        """Start a job without waiting for its end."""
         if not self.is_lost:
             self._begin(name, arguments).add_done_callback(_drop_error)
 
@@ -387,7 +387,7 @@ class Workers:
             self._tidying = loop.call_later(min(IDLE_S / 4, TIDY_S), self._tidy)
 
     def _tidy(self) -> None:
-        """Let workers end that have had no work for a while, and idle ones that are retired."""
+        """End workers that had no work for a while, and retired ones that are idle."""
         self._tidying = None
         self._retire_old()
         now = time.monotonic()

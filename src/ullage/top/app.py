@@ -371,7 +371,7 @@ class Review(Screen[None]):
         self.app.pop_screen()
 
 
-# --- what is drawn of one conversation ------------------------------------------------------------
+# --- drawing one conversation ---------------------------------------------------------------------
 
 
 def draw_facts(told: Data, width: int) -> Text:

@@ -202,7 +202,7 @@ class Screen:
             if self.is_working and not self.away:
                 self.app.invalidate()
 
-    # --- what a person does ---------------------------------------------------------------------
+    # --- actions of a person --------------------------------------------------------------------
 
     @property
     def is_working(self) -> bool:

@@ -191,7 +191,7 @@ class Feed:
             call.workspace = str(data["workspace"])
             call.changed += made
 
-    # --- what stays -----------------------------------------------------------------------------
+    # --- finished text --------------------------------------------------------------------------
 
     def say(self, text: str, style: str = "") -> None:
         """Put a line of text above."""
@@ -261,7 +261,7 @@ class Feed:
         self.put(self.folded[wanted - 1].draw)
         return ""
 
-    # --- what is under way ----------------------------------------------------------------------
+    # --- running work ---------------------------------------------------------------------------
 
     def _wait(self, what: str) -> None:
         if what != self.what:
