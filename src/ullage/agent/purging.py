@@ -32,7 +32,7 @@ class Purge:
     `sessions` lost their text, including those of subagents; `busy` are those with another writer,
     with the message about it. `files` is the number of file contents that were deleted. `linked`
     are sessions that were forked from these or continue them: they hold some of the text. `left`
-    names files that may still hold it on disk, "" for no files.
+    describes the places on disk that may still hold it, or is "".
     """
 
     sessions: tuple[str, ...] = ()

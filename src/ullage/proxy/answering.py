@@ -147,7 +147,7 @@ class Answering:
 
         `names` are the names of the tools. `reply` is the whole answer of the round. `used` is the
         size of its prompt in tokens, as the server reported it. The results share half of the room
-        that is left. If the guard finds a result too large all the same, it is left out.
+        that is left. If the request still exceeds its window, the results are left out.
         """
         if plan.far is not None:
             return await plan.far.plan_next(call, names, reply, used)

@@ -95,7 +95,7 @@ TURNS: Final = 8
 """Most requests that a worker handles at once if some wait for summaries by a model."""
 
 REMEMBERED: Final = 16 * 1024 * 1024
-"""Bytes of parsed messages, about, that a worker keeps. Large messages are added to this."""
+"""Approximate bytes of parsed messages that a worker keeps; large ones come on top."""
 
 
 class App:
@@ -380,7 +380,7 @@ class App:
         self.runtime.windows.window(Question("warm"))
 
     def leave(self) -> None:
-        """Announce that the process is about to end and takes no new requests."""
+        """Announce that the process will end soon, so that no new requests are sent here."""
         self.is_leaving = True
 
     def end_streams(self) -> None:

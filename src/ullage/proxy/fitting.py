@@ -84,7 +84,7 @@ class ApiReply:
 
 
 class ReadableNames:
-    """The references that each session may read back since its last request. One event loop.
+    """The references that each session may read back as of its last request. One event loop.
 
     They are kept in memory, and shared with other replicas through `sharing`.
     """

@@ -76,9 +76,9 @@ class Plan:
 
     `view` is None without the guard; `standing` is its finding. `measured` is the request that the
     id of the response will refer to, if there is one. `spliced` tells that the proxy asked for the
-    usage report. `headers` report it to the client. `offer` are the added tools. `far` is the plan
-    in a worker. `spared` names its conversation if it is compacted only when it does not fit.
-    `unguarded` says why the call goes out as it came although it may carry a conversation.
+    usage report. `headers` tell the client about the changes. `offer` are the added tools. `far` is
+    the plan in a worker. `spared` names its conversation if it is compacted only when it does not
+    fit. `unguarded` says why the call goes out as it came although it may carry a conversation.
     """
 
     body: bytes

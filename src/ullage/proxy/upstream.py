@@ -42,7 +42,8 @@ CLOSED_S: Final = 1.0
 """Seconds to wait for sockets that close at once: a turn of the event loop or two."""
 
 SWITCHED: Final = 101
-"""The status of an answer that switches to another protocol: the last one that announces it."""
+"""The status of an answer that switches to another protocol; other statuses from 100 to 199 only
+precede an answer."""
 
 SHORT: Final = 8
 """Shorter keys are treated as ordinary words."""
