@@ -2,7 +2,8 @@
 
 It combines the rules of `tools.code` and `tools.leaks` with the waivers of `tools/waivers.toml`.
 That list may only shrink: a waiver that is no longer needed is a fault, and so is a wrong count in
-the list. `tools.names` and `tools.subjects` check the repository as a whole.
+the list. `tools.names`, `tools.subjects` and `tools.words` check the repository as a
+whole.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tools import code, leaks, names, subjects
+from tools import code, leaks, names, subjects, words
 from tools.files import Finding, tracked
 
 WAIVERS: Final = "tools/waivers.toml"
@@ -47,6 +48,7 @@ def findings(root: Path) -> Iterator[Finding]:
             yield from code.check(code.Module.parse(path, text))
     yield from names.check(root)
     yield from subjects.check(root)
+    yield from words.check(root)
 
 
 def read_waivers(root: Path) -> tuple[int, tuple[Waiver, ...]]:

@@ -91,9 +91,8 @@ def _apply_retention(log: EventLog) -> None:
     if old:
         done = purge_sessions(log, old)
         count = len(done.sessions)
-        say(
-            f"{count:,} session{'s'[: count != 1]} older than {days:g} days erased (retention_days)"
-        )
+        plural = "s"[: count != 1]
+        say(f"{count:,} session{plural} older than {days:g} days erased (retention_days)")
 
 
 def find_session(log: EventLog, name: str | None) -> Session:
@@ -234,8 +233,18 @@ def explain_shell(given: argparse.Namespace) -> str:
     return make_sandbox(given).lacking(Workspace(Path(given.workspace or ".")))
 
 
-def make_agent(given: argparse.Namespace, provider: Provider) -> Agent:
-    """Return the agent that the arguments describe; problems with skills are reported."""
+def read_policy(given: argparse.Namespace) -> Policy | None:
+    """Return the policy that the arguments name, None if they name none."""
+    return None if given.policy is None else Policy.from_name(given.policy)
+
+
+def make_agent(
+    given: argparse.Namespace, provider: Provider, policy: Policy | None = None
+) -> Agent:
+    """Return the agent that the arguments describe, with `policy` instead of theirs if given.
+
+    Problems with skills are reported.
+    """
     workspace = Path(given.workspace or ".")
     if not workspace.is_dir():
         raise ConfigurationError(f"--workspace {given.workspace} is no folder")

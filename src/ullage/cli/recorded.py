@@ -41,9 +41,6 @@ SOURCES: Final = ("ullage", "proxy")
 PROXY: Final = "http://127.0.0.1:8790"
 BASES: Final = ("provider", "server", "exact", "calibrated", "estimate")
 
-UNBOUNDED: Final = 1_000_000_000
-"""More tokens than any session has."""
-
 USAGES: Final = tuple(Usage.__slots__)
 
 
@@ -65,8 +62,7 @@ def read_session(asked: argparse.Namespace, shown: ShownWindow) -> Contents:
     model = [] if shown.model is None else ["--model", shown.model]
     name = [] if asked.session is None else [asked.session]
     options = chosen.parse_args([*name, *store, *model])
-    # As it is: parts that do not fit are shown, too, and no compaction is planned.
-    with replay.lend_view(options, window=UNBOUNDED) as (session, lent, view):
+    with replay.lend_view(options, as_it_is=True) as (session, lent, view):
         provider = lent.provider
         question = Question(provider.model, provider.base_url, provider.api_key)
         windows, sent = lent.runtime.windows, dict(view.kwargs)

@@ -69,14 +69,17 @@ def run(given: argparse.Namespace) -> int:
 
 
 UNBOUNDED: Final = 1_000_000_000
-"""Tokens that no session has."""
+"""More tokens than any session has."""
 
 
 @contextmanager
 def lend_view(
     given: argparse.Namespace, *, as_it_is: bool = False
 ) -> Iterator[tuple[Session, offline.Lent, View]]:
-    """Lend a session, its model, and its current request, in its own window or in `window`."""
+    """Lend a session, its model, and its current request.
+
+    With `as_it_is` no compaction is planned, and a request that does not fit is lent, too.
+    """
     with desk.lend_log(given) as log:
         session = desk.find_session(log, given.session)
         if given.at is not None:

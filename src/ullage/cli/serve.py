@@ -89,7 +89,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="the variable with the token that clients must present; needed beyond this machine",
     )
-    what = parser.add_argument_group("what is done")
+    what = parser.add_argument_group("actions")
     add_rules(what)
     what.add_argument(
         "--passive",
@@ -147,7 +147,7 @@ def add_rules(what: argparse._ActionsContainer) -> None:
 
 def _add_log(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the log."""
-    told = parser.add_argument_group("what is logged, on stderr")
+    told = parser.add_argument_group("the log, on stderr")
     loud = told.add_mutually_exclusive_group()
     loud.add_argument(
         "-v", "--verbose", action="store_true", help="requests for the proxy's own pages too"

@@ -44,7 +44,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_at(parser: argparse.ArgumentParser) -> None:
     """Declare the option for the last event to read."""
-    parser.add_argument("--at", type=int, metavar="N", help="only what was recorded up to event N")
+    parser.add_argument("--at", type=int, metavar="N", help="only events up to N")
 
 
 def run(given: argparse.Namespace) -> int:

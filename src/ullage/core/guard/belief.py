@@ -211,8 +211,9 @@ def is_about(sent: Prepared, error: ErrorKind) -> bool:
     """Tell whether a refusal can be about the size of the request that was sent.
 
     Content filters and validators quote users' text. Signs of that: a size far below our count, a
-    size that fits into the limit in the same message, a limit below an answered prompt. A server
-    may count far more than we do, because it adds text that we do not see.
+    size that fits into the limit in the same message, a limit below an answered prompt if the
+    request was no larger, or more than `FAR_OFF` times as large. A server may count far more than
+    we do, because it adds text that we do not see.
     """
     size, limit = error.input_tokens, error.limit
     low, _ = _edges(sent)
