@@ -262,3 +262,12 @@ def test_the_variables_of_the_page_are_read_as_they_stand(monkeypatch: pytest.Mo
     assert {f"${variable}" for variable in given if variable != "ULLAGE_POLICY"} <= {
         *places.values()
     }
+
+
+def test_a_preset_named_by_a_variable_has_its_origin_beside_a_change(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ULLAGE_POLICY", "advisory")
+    out = shown(capsys, "--origin", "--set", "policy.tail_share=0.1")
+    (line,) = [line for line in out.splitlines() if line.startswith("preset")]
+    assert line.split() == ["preset", "=", '"advisory"', "#", "$ULLAGE_POLICY"]

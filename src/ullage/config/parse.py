@@ -163,6 +163,7 @@ class _Reader:
     def _inner(self, kind: type[Table], value: Any, at: Path) -> dict[str, Any]:
         """Return a nested table."""
         if kind is PolicyTable and isinstance(value, str):
+            self._place((*at, "preset"))
             return Replaced({"preset": self._leaf(_preset(), value, at)})
         if kind is SummarizerTable and isinstance(value, str):
             if value != SAME:  # the text may hold a secret, so it is not quoted

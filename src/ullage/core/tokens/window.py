@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from ullage.core.tokens.claim import Claim, Kind, Source
 
 HINT: Final = (
-    "Set it: window=N in code or `--window N`, or give the base_url of the server so that it can "
-    "be asked."
+    "Set it: window=N in code or `--window N`, or give the base_url of a server that reports "
+    "its window."
 )
 
 
