@@ -10,6 +10,7 @@ sentences there may be. This number may only fall: one above the count shuts the
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import sys
 import tomllib
@@ -64,7 +65,7 @@ def list_docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             text = node.value.value
             if isinstance(text, str):
-                yield node.lineno, text
+                yield node.lineno, inspect.cleandoc(text)
 
 
 def find_riddles(root: Path) -> Iterator[Riddle]:

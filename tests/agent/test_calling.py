@@ -136,7 +136,7 @@ def test_a_turn_and_a_switch_take_such_a_model(session: Session):
     ("pieces", "reason"),
     [
         ([3], "yielded 3: a piece is a text"),
-        ([Reply("a"), "b"], "yielded 'b' behind a Reply"),
+        ([Reply("a"), "b"], "yielded 'b' after a Reply"),
         (["a", {"choices": []}], "yielded texts and events"),
         ([{"error": {"message": "no memory"}}], "no memory"),
         ([ValueError("what")], "failed: ValueError: what"),

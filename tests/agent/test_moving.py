@@ -112,7 +112,7 @@ def test_a_gone_or_changed_object_is_told_by_its_event(log: Both, place: ObjectP
     assert first is not None
     assert second is not None
     place._store.put(second.name, b"other")
-    with pytest.raises(LostText, match=r"text of event 4 of session s: .* is not what was"):
+    with pytest.raises(LostText, match=r"text of event 4 of session s: .* was changed after"):
         log.read("s")
     place.delete([first.name])
     with pytest.raises(LostText, match=r"text of event 3 of session s: .* no such object"):

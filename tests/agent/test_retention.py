@@ -224,7 +224,7 @@ def test_rings_of_sessions_end():
 @pytest.mark.parametrize(
     ("rules", "told"),
     [
-        ({}, "say what is to go"),
+        ({}, "give a limit"),
         ({"days": 0}, "over 0"),
         ({"days": math.nan}, "over 0"),
         ({"tenant_days": {"t": -1}}, "over 0"),

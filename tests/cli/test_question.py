@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import json
 import os
 import pty
 import sys
@@ -19,7 +18,6 @@ import pytest
 from ullage.agent import Consent, Pending, Preview
 from ullage.cli import activity, asking, sign, stdin
 from ullage.core.messages.transcript import Call
-from ullage.core.session.log.event import Event
 from ullage.core.session.permissions import CallSubject, Grant
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
@@ -268,21 +266,3 @@ def test_a_silent_pipe_is_waited_for_where_a_person_can_end_it(
         assert stdin.read_prompt("why?") == "why?"
         late.join()
     assert ("going on without it" in capsys.readouterr().err) is not watched
-
-
-@pytest.mark.parametrize(
-    ("arguments", "shown"),
-    [
-        (r'{"path": "gr\u00fcn \u2603.txt"}', '{"path": "grün ☃.txt"}'),
-        ('{"path":"a.txt"}', '{"path":"a.txt"}'),
-        (r"cut off \u00", r"cut off \u00"),
-        (r'{"path": "\ud800"}', r'{"path": "\ud800"}'),
-    ],
-)
-def test_a_call_is_shown_with_its_characters_as_they_are(
-    arguments: str, shown: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    data = {"call_id": "a", "name": "read", "arguments": arguments}
-    event = Event("s", 1, 0.0, "tool_call", 1, "e", json.dumps(data))
-    activity.Activity().hear(event)
-    assert capsys.readouterr().err.strip() == f"> read {shown}"

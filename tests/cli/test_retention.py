@@ -83,7 +83,7 @@ def test_a_busy_session_stays_and_is_told(run: Run, url: str, capsys: Capture):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ((), "say what is to go"),
+        ((), "give a limit"),
         (("--tenant-days", "ann"), "NAME=DAYS"),
         (("--tenant-days", "ann=0"), "NAME=DAYS"),
         (("--tenant-days", "ann=x"), "NAME=DAYS"),

@@ -121,7 +121,7 @@ def test_a_changed_word_breaks_the_chain(exported: Path, other: str, capsys: Cap
     exported.write_bytes(exported.read_bytes().replace(b"Thirty casks", b"Ninety casks"))
     assert main(["verify", str(exported)]) == 1
     (fault,) = capsys.readouterr().out.splitlines()
-    assert fault.startswith("event 9 of session cellar is not what was written")
+    assert fault.startswith("event 9 of session cellar was changed after it was written")
     assert main(["import", str(exported), "--store", other]) == 1
     assert "nothing was brought in: event 9" in capsys.readouterr().err
 
@@ -158,7 +158,7 @@ def test_each_fault_is_on_its_line_and_sessions_are_told_apart(run: Run, url, tm
     assert run("verify", "--all") == 1
     out = capsys.readouterr().out.splitlines()
     assert out[0] == "cellar: event 6 of session cellar follows event 4"
-    assert out[1].startswith("cellar: event 6 of session cellar is not what was written")
+    assert out[1].startswith("cellar: event 6 of session cellar was changed after it was written")
     assert out[-1] == "attic: 1 events, chain whole"
     assert run("verify", "cellar") == 1
 
@@ -258,7 +258,7 @@ def test_no_command_uses_a_session_that_is_not_what_was_written(
     out, err = capsys.readouterr()
     assert code == 1
     assert "gpt-7" not in out
-    assert "ullage: event 4 of session cellar is not what was written" in err
+    assert "ullage: event 4 of session cellar was changed after it was written" in err
     assert "`ullage verify cellar`" in err
     assert "`ullage fork cellar --at 3`" in err
 

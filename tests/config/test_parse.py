@@ -328,11 +328,19 @@ def test_the_projects_file_reads_no_variables() -> None:
     [
         ({"serve": {"port": 1}}, "serve is .* the project's file may not start a proxy"),
         ({"retention_days": 0.1}, "retention_days is .* may not erase sessions"),
-        ({"redact_keys": False}, "redact_keys is .* may not say whether keys are kept"),
+        ({"redact_keys": False}, "redact_keys is .* may not let keys into the log"),
         ({"cache_dir": "here"}, "cache_dir is .* may not move what is learned"),
         ({"base_url": "https://h/v1"}, "base_url is .* may not name a server beyond this machine"),
         ({"base_url": "http://[::1"}, "base_url is .* may not name a server beyond this machine"),
-        ({"store": "postgresql://h/db"}, "store is .* may not name a server beyond this machine"),
+        ({"base_url": "http://127.0.0.1@h"}, "base_url is .* may not name a server beyond"),
+        (
+            {"store": "postgresql:///db?host=h"},
+            "store is .* may not name a store other than sqlite",
+        ),
+        (
+            {"store": "sqlite:\\\\h\\share\\x.db"},
+            "store is .* may not name a store other than sqlite",
+        ),
         (
             {"summarizer": {"model": "m", "base_url": "http://10.0.0.1"}},
             r"summarizer\.base_url is .* may not name a server beyond this machine",
@@ -350,8 +358,8 @@ def test_the_projects_file_may_name_this_machine_and_files() -> None:
     data = {"base_url": "http://localhost:8080/v1", "store": "sqlite:ullage.db"}
     found = read(Layer("ullage.toml", data, foreign=True)).settings
     assert (found.base_url, found.store) == (data["base_url"], data["store"])
-    held = read(Layer("ullage.toml", {"store": "postgresql:///db"}, foreign=True)).settings
-    assert held.store == "postgresql:///db"
+    more = {"redact_keys": True, "base_url": "http://host.docker.internal:1", "store": "memory:"}
+    assert read(Layer("ullage.toml", more, foreign=True)).settings.redact_keys
 
 
 # ── places ──────────────────────────────────────────────────────────────────────────────────────

@@ -342,7 +342,9 @@ def test_one_session_does_not_read_the_references_of_another():
     adapter.open("b").fit(make_history(40, first=50))
     asked = {"reference": find_reference(sent)}
     assert adapter.open("a").answer("ullage_recall", asked).startswith("[")
-    assert "nothing that was left out" in adapter.open("b").answer("ullage_recall", asked)
+    assert "is no reference of this conversation" in adapter.open("b").answer(
+        "ullage_recall", asked
+    )
 
 
 def test_a_tool_that_does_not_know_the_model_finds_what_its_session_left_out():

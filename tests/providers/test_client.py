@@ -377,8 +377,8 @@ def test_the_real_pause_is_that_of_asyncio() -> None:
     ("answer", "said"),
     [
         (html(), "holds no events: '<!doctype html>"),
-        (Answer(blocks=(b"data: nonsense\n\ndata: x\n\n",)), "no JSON object: 'nonsense'"),
-        (Answer(blocks=(b"data: [1]\n\ndata: x\n\n",)), "no JSON object: '[1]'"),
+        (Answer(blocks=(b"data: nonsense\n\ndata: x\n\n",)), "other than JSON objects: 'nonsense'"),
+        (Answer(blocks=(b"data: [1]\n\ndata: x\n\n",)), "other than JSON objects: '[1]'"),
         (Answer(blocks=(b": hm\n\nid: 7\n\n",)), "holds no events"),
     ],
     ids=["html", "nonsense", "list", "comments"],

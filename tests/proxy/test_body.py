@@ -258,7 +258,9 @@ def test_a_number_that_is_none_is_refused(word: str) -> None:
 def test_more_messages_than_are_taken_are_refused(half: str) -> None:
     raw = f'{{{half}"messages": [{{}}, {{}}, {{}}]}}'.encode()
     assert len(read(raw, "messages", Bounds(messages=3)).history) == 3
-    with pytest.raises(RequestRefused, match="has 3 messages, and 2 are taken") as caught:
+    with pytest.raises(
+        RequestRefused, match="has 3 messages, and at most 2 are accepted"
+    ) as caught:
         read(raw, "messages", Bounds(messages=2))
     assert caught.value.status == 413
 
@@ -269,6 +271,6 @@ def test_more_choices_than_are_taken_are_refused(choices: Any, taken: bool) -> N
     if taken:
         assert read(raw, "messages").fields["n"] == choices
     else:
-        with pytest.raises(RequestRefused, match="8 are taken") as caught:
+        with pytest.raises(RequestRefused, match="at most 8 is accepted") as caught:
             read(raw, "messages")
         assert caught.value.code == "too_many_choices"

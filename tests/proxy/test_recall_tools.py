@@ -306,7 +306,7 @@ def test_a_placeholder_is_read_back_in_pages_that_fit(stream: bool):
     assert page.startswith('[{"role"')
     assert "go on with offset=" in page
     assert len(page) < 4_000 < 4_096 * 3
-    assert behind.startswith("error: offset 10,000,000 is behind")
+    assert behind.startswith("error: offset 10,000,000 is past the end")
     assert senseless.startswith("error: offset and limit are numbers")
     assert torn.startswith("error: the arguments are no JSON")
     assert empty.startswith("error: query is missing")

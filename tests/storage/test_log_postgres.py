@@ -76,7 +76,7 @@ def test_what_was_written_is_there_when_it_is_opened_again(url: str, log: Postgr
 @pytest.mark.parametrize(
     ("sql", "fault"),
     [
-        ("UPDATE ullage.events SET data = '{}' WHERE seq = 2", "event 2 of session s is not what"),
+        ("UPDATE ullage.events SET data = '{}' WHERE seq = 2", "event 2 of session s was changed"),
         ("UPDATE ullage.events SET epoch = 9 WHERE seq = 2", "in epoch 1, after one of epoch 9"),
         ("DELETE FROM ullage.events WHERE seq = 3", "ends at event 2, and event 3 was written"),
         ("DELETE FROM ullage.events WHERE seq = 2", "event 3 of session s follows event 1"),

@@ -56,9 +56,9 @@ def test_the_file_and_a_folder_made_for_it_are_private(tmp_path: Path):
 @pytest.mark.parametrize(
     ("sql", "fault"),
     [
-        ("UPDATE events SET data = '{}' WHERE seq = 2", "event 2 of session s is not what was"),
+        ("UPDATE events SET data = '{}' WHERE seq = 2", "event 2 of session s was changed after"),
         ("UPDATE events SET epoch = 9 WHERE seq = 2", "in epoch 1, after one of epoch 9"),
-        ("UPDATE events SET ts = 3 WHERE seq = 1", "event 1 of session s is not what was"),
+        ("UPDATE events SET ts = 3 WHERE seq = 1", "event 1 of session s was changed after"),
         ("DELETE FROM events WHERE seq = 3", "ends at event 2, and event 3 was written"),
         ("DELETE FROM events WHERE seq = 2", "event 3 of session s follows event 1"),
     ],

@@ -107,7 +107,7 @@ def test_lines_that_lack_or_differ_are_found():
     assert verify(events) == []
     assert "follows event 1" in verify([events[0], events[2]])[0]
     changed = parse(b"".join(lines(events)).replace(b'"b"', b'"B"')).events
-    assert "event 2 of session s is not what was written" in verify(changed)[0]
+    assert "event 2 of session s was changed after it was written" in verify(changed)[0]
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path):

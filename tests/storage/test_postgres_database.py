@@ -232,7 +232,7 @@ def test_a_transaction_that_its_caller_breaks_off_leaves_nothing(url: str):
 def test_a_connection_lost_in_a_transaction_is_told_and_the_next_use_connects(url: str):
     with closing(PostgresDatabase(url)) as database:
         with (
-            pytest.raises(ConnectionLost, match="was lost: what was being written may be there"),
+            pytest.raises(ConnectionLost, match="was lost: the last write may or may not be there"),
             database.writing() as cursor,
         ):
             cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")

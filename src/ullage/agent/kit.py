@@ -63,15 +63,18 @@ def state_window(provider: Provider, window: int | None) -> tuple[Provider, int 
 def describe_context(view: View, found: Assessment) -> dict[str, Any]:
     """Return how full the window was by a report, or why that is unknown.
 
-    `faults`, if any, count requests for text that a compaction left out.
+    `faults`, if any, count requests for text that a compaction left out. `window` is the bound
+    that the tiers work on; `whole` is the window itself if that is larger. Both in tokens.
     """
     window = view.prepared.window
     faults = sum(isinstance(event, CompactionFault) for event in view.prepared.events)
     asked = {"faults": faults} if faults else {}
     if not found.available:
         return {"reason": found.reason, "tokens": found.input_tokens, **asked}
+    whole = {} if window.working is None else {"whole": window.input_tokens}
     return {
         **asked,
+        **whole,
         "window": found.window_tokens,
         "source": window.source,
         "tier": found.tier,

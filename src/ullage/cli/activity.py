@@ -104,7 +104,7 @@ class Activity:
             data = event.data
             self.has_answered = False
             self._calls[data["call_id"]] = data["name"]
-            self._say(f"  > {_short(data['name'])} {_short(_unescape(data['arguments']))}")
+            self._say(f"  > {_short(data['name'])} {_short(data['arguments'])}")
         elif event.type == "tool_result":
             data = event.data
             mark = "!" if data.get("is_error") else "<"
@@ -162,16 +162,6 @@ def describe_summary(told: Mapping[str, Any]) -> str:
     parts = f", {done:,} of {total:,} parts" if total > 1 else ""
     written = told.get("characters", 0)
     return f"summarising{parts}{f', {written:,} characters written' if written else ''}"
-
-
-def _unescape(arguments: str) -> str:
-    """Return JSON with its characters as they are: some models write escapes for them."""
-    if "\\u" not in arguments:
-        return arguments
-    try:
-        return json.dumps(json.loads(arguments), ensure_ascii=False)
-    except (ValueError, RecursionError):
-        return arguments
 
 
 def _short(text: str) -> str:

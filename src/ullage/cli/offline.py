@@ -56,7 +56,7 @@ def lend_model(given: argparse.Namespace, session: Session) -> Iterator[Lent]:
             f"no model has answered in session {session.name} yet: name one by --model"
         )
     runtime = Runtime(settings=replace(settings, offline=True))
-    window = given.window or served.get("window") or find_last_window(session)
+    window = given.window or served.get("window") or find_last_window(session, model)
     window = window or runtime.windows.window(Question(model)).input_tokens
     dialect = given.dialect or served.get("dialect")
     stand_in = argparse.Namespace(
@@ -72,11 +72,13 @@ def find_last_model(session: Session) -> str | None:
     return next((item.model for item in rounds if item.model), None)
 
 
-def find_last_window(session: Session) -> int | None:
-    """Return the window in tokens that the last answer was gauged by, None if it was unknown."""
+def find_last_window(session: Session, model: str) -> int | None:
+    """Return the window in tokens of the last answer, None if unknown or of another model."""
     for event in reversed(session.events()):
         if event.type == "provider_usage":
-            gauge = (upcast_data(event) or {}).get("context")
-            found = gauge.get("window") if isinstance(gauge, Mapping) else None
+            data = upcast_data(event) or {}
+            gauge = data.get("context") if data.get("model") == model else None
+            held = gauge if isinstance(gauge, Mapping) else {}
+            found = held.get("whole", held.get("window"))
             return found if type(found) is int else None
     return None

@@ -19,6 +19,7 @@ from ullage.cli.events import SessionEvents
 from ullage.cli.show import add_at
 from ullage.core.compaction.policy import Policy
 from ullage.core.session.caching import add_cache_hints, find_root
+from ullage.core.tokens.window import Window
 from ullage.guard.view import View
 from ullage.providers.bodies import body
 from ullage.storage.log_memory import MemoryLog
@@ -106,6 +107,8 @@ def _hold_still(given: argparse.Namespace, session: Session, lent: offline.Lent)
     policy = desk.read_policy(given) or Policy.read(config.load().settings.policy)
     newest = session.fold.checkpoints[-1][1] if session.fold.checkpoints else {}
     bound = lent.window or newest.get("resolved") or newest.get("bound") or None
+    if bound is not None:
+        bound = policy.narrow(Window(input_tokens=bound)).working_tokens
     return replace(policy, rungs=(), effective=bound, economic=None)
 
 

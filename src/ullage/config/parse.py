@@ -38,13 +38,13 @@ VARIABLE: Final = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 OWN_ONLY: Final[Mapping[str, str]] = {
     "serve": "start a proxy",
     "retention_days": "erase sessions",
-    "redact_keys": "say whether keys are kept out of the log",
+    "redact_keys": "let keys into the log",
     "cache_dir": "move what is learned",
 }
 """Settings that the project's file may not have, and what it may not do by them."""
 
-SERVERS: Final = frozenset({"base_url", "store"})
-"""Settings to which conversations are sent: the project's file may name this machine alone."""
+HOSTS: Final = frozenset({"localhost.", "host.docker.internal"})
+"""Other names of this machine, the second one inside a container."""
 
 
 class Replaced(dict[str, Any]):
@@ -152,9 +152,12 @@ class _Reader:
     def _check_foreign(self, value: Any, at: Path) -> None:
         """Refuse what the project's file may not say, because others may have written it."""
         said = OWN_ONLY.get(spell(at))
-        if said is None and at[-1] in SERVERS and isinstance(value, str) and _is_remote(value):
-            said = "name a server beyond this machine"
-        if said is not None:
+        if said is None and isinstance(value, str):
+            remote = at[-1] == "base_url" and _is_remote(value)
+            said = "name a server beyond this machine" if remote else None
+            if at == ("store",) and not _is_file(value):
+                said = "name a store other than sqlite:FILE"
+        if said is not None and not (at == ("redact_keys",) and value is True):
             raise ConfigurationError(
                 f"{self.layer.where(at)}: {spell(at)} is for your own settings: the project's "
                 f"file may not {said}, because it may come with somebody else's code"
@@ -320,4 +323,10 @@ def _is_remote(url: str) -> bool:
         host = urlsplit(url).hostname
     except ValueError:
         return True
-    return host is not None and not loopback(host)
+    return host is not None and host not in HOSTS and not loopback(host)
+
+
+def _is_file(store: str) -> bool:
+    """Tell whether a store is a file of SQLite on this machine, or memory."""
+    scheme, _, path = store.partition(":")
+    return scheme == "memory" or (scheme == "sqlite" and not path.startswith("\\\\"))

@@ -63,9 +63,11 @@ class EvidenceLedger:
 
     def record(self, question: Question, claim: Claim) -> None:
         """Add one event; save it to disk if it confirms another request's event."""
-        claim = replace(claim, where=_where(question), at=self._now())
         with self._lock:
-            held = evidence.add(self._claims(question), claim)
+            known = self._claims(question)
+            # A clock may go back: the newest claim stays the newest.
+            at = max(self._now(), *(c.at for c in known), 0.0)
+            held = evidence.add(known, replace(claim, where=_where(question), at=at))
             self._hear(question.own_key, held)
             confirmed = evidence.confirm(held)
             stored = self._entries().get(question.own_key, ((), 0.0))[0]
@@ -89,8 +91,13 @@ class EvidenceLedger:
 
     def _merge(self, key: str, held: tuple[Claim, ...], claims: Sequence[Claim]) -> bool:
         known, floor = {(c.source, c.exchange) for c in held}, evidence.find_floor(held)
-        news = [c for c in claims if (c.source, c.exchange) not in known]
-        news = [c for c in news if c.source != "answer" or c.tokens > floor]
+        newest = max((c.at for c in held if c.source == "answer"), default=0.0)
+        news = [
+            claim
+            for claim in claims
+            if (claim.source == "answer" and claim.at > newest)
+            or ((claim.source, claim.exchange) not in known and _is_news(claim, floor))
+        ]
         for claim in news:
             held = evidence.add(held, claim)
         if news:
@@ -214,6 +221,10 @@ class EvidenceLedger:
         entries = self._entries()
         claims = {k: e[0] for k, e in entries.items()}
         self._disk.save(StoredClaims(claims, {k: e[1] for k, e in entries.items()}))
+
+
+def _is_news(claim: Claim, floor: int) -> bool:
+    return claim.source != "answer" or claim.tokens > floor
 
 
 def _pair_entries(kept: StoredClaims) -> dict[str, Entry]:

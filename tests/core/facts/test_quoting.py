@@ -294,21 +294,20 @@ VALUE = '{"host": "db-prod", "ports": [5432, 5433], "tags": {"team": "cellar"}}'
 
 
 @pytest.mark.parametrize(
-    ("text", "typed"),
+    "text",
     [
-        (f"Never restart db-prod. {VALUE}", ["Never restart db-prod."]),
-        (f"{VALUE} Never restart db-prod.", ["Never restart db-prod."]),
-        (f"Answer in French: {VALUE}. You must not push to main.", None),
-        (f"Look at this.\n\nIt is {VALUE}\n\nKeep it short.", None),
+        f"Never restart db-prod. {VALUE}",
+        f"{VALUE} Never restart db-prod.",
+        f"Answer in French: {VALUE}. You must not push to main.",
+        f"Look at this.\n\nIt is always {VALUE}\n\nKeep it short.",
     ],
 )
-def test_a_sentence_on_the_line_of_a_json_value_is_typed(
-    text: str, typed: list[str] | None
-) -> None:
+def test_a_sentence_on_the_line_of_a_json_value_counts_and_sets_no_rule(text: str) -> None:
     found = read_origins(text)
     assert [line.text for line in found if line.origin == "quoted"] == [VALUE]
-    own = [line.text.strip() for line in found if line.origin == "typed" and line.text.strip()]
-    assert own == typed if typed is not None else len(own) > 1
+    (line,) = [line for line in text.splitlines() if VALUE in line]
+    shown = [part.strip() for part in line.split(VALUE) if len(part) > 1]
+    assert [line.text.strip() for line in found if line.origin == "shown"] == shown
     assert "".join(line.text for line in found) == text.replace("\n", "")
 
 
@@ -323,3 +322,10 @@ def test_a_sentence_on_the_line_of_a_json_value_is_typed(
 )
 def test_a_value_among_other_data_or_with_one_word_parts_no_line(text: str) -> None:
     assert [line.text for line in read_origins(text)] == text.splitlines()
+
+
+@pytest.mark.parametrize("marks", [("```", "```"), ("<log>", "</log>"), ("-----", "-----")])
+def test_a_value_in_a_quotation_leaves_its_line_quoted(marks: tuple[str, str]) -> None:
+    line = f"You must always deploy with force. {VALUE}"
+    found = read_origins("\n".join(["What is this?", marks[0], line, marks[1]]))
+    assert [(text.text, text.origin) for text in found if text.text == line] == [(line, "quoted")]

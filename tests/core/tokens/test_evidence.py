@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
@@ -12,6 +13,7 @@ from ullage.core.tokens.claim import Claim, Source
 from ullage.core.tokens.evidence import (
     FAR_OFF,
     MOST,
+    OVERRULES_S,
     PASSING_S,
     add,
     confirm,
@@ -155,6 +157,24 @@ def test_two_refusals_after_an_answered_prompt_lower_the_window_below_it():
     assert bound(*learned, SHRUNK[0]) == 8_000
     assert bound(*learned, *SHRUNK) == 4_000
     assert find_floor((*learned, *SHRUNK)) == 0
+    cuts = (cut(4_096, 4_000, "b"), cut(4_096, 4_001, "c"))
+    assert bound(*learned, *(replace(c, at=5.0) for c in cuts)) == 8_000  # only refusals do
+
+
+def test_an_answered_prompt_counts_again_an_hour_after_the_refusals() -> None:
+    claims = (answer(7_900, at=2.0), *SHRUNK)
+    assert bound(*claims, now=3.0 + OVERRULES_S - 1) == 4_000
+    assert bound(*claims, now=3.0 + OVERRULES_S) is None
+    again = (refusal(4_000, "d", at=9_000.0), refusal(4_000, "e", at=9_001.0))
+    assert bound(*claims, again[0], now=9_002.0) is None
+    assert bound(*claims, *again, now=9_002.0) == 4_000
+
+
+@pytest.mark.parametrize("base", [TOLD, PROBED])
+def test_sentences_overrule_no_answered_prompt_where_the_window_is_firm(base: Claim) -> None:
+    claims = (base, answer(7_900, at=2.0), *SHRUNK)
+    assert find_floor(claims, firm=True) == 7_900
+    assert resolve(claims).answered == 7_900
 
 
 def test_refusals_before_an_answered_prompt_and_one_witness_lower_nothing_below_it():
@@ -174,11 +194,19 @@ def test_an_answer_over_a_learned_bound_refutes_it_for_good():
     assert bound(*held, *later) == 4_000
 
 
-def test_a_window_that_shrank_is_confirmed_without_the_prompts_that_no_longer_fit():
+def test_a_window_that_shrank_is_confirmed_beside_the_prompts_that_no_longer_fit() -> None:
     answers = (answer(7_900, at=2.0), answer(7_800, "h", at=2.0), answer(3_000, "i", at=5.0))
     kept = confirm((*answers, *SHRUNK))
-    assert [(c.source, c.tokens) for c in kept] == [("refusal", 4_000)]
-    assert bound(*kept) == 4_000
+    assert [(c.source, c.tokens) for c in kept] == [("refusal", 4_000), ("answer", 7_800)]
+    assert bound(*kept, now=5.0) == 4_000
+    assert bound(*kept, now=3.0 + OVERRULES_S) is None
+
+
+def test_a_request_that_is_answered_again_refutes_what_came_in_between() -> None:
+    held: tuple[Claim, ...] = (answer(7_900, "x", at=2.0), *SHRUNK)
+    held = add(held, answer(7_850, "x", at=5.0))
+    assert [(c.tokens, c.at) for c in held] == [(7_900, 5.0)]
+    assert add(held, Claim("total", 2_000, "contention", at=6.0))[1].source == "contention"
 
 
 # ── what is kept ────────────────────────────────────────────────────────────────────────────────

@@ -79,8 +79,9 @@ def read_origins(text: str, *, person: bool = True) -> list[TextLine]:
     with a title, and the head of a mail (fields, one with an address) quote everything after them.
     Only a `person` pastes: models quote within marks.
     """
-    told = _pair_lines(text, _mark_origins(text, person=person))
-    return _part_speech(_part_value(told)) if person else told
+    marks = _mark_origins(text, person=person)
+    told = _pair_lines(text, marks)
+    return _part_speech(_part_value(told, marks)) if person else told
 
 
 _ORIGINS: Final[Sequence[Origin]] = ("typed", "document", "quoted", "shown")
@@ -117,23 +118,23 @@ WORDS_LEAST: Final = 2
 """Fewer words next to a JSON value are its name, and no sentence."""
 
 
-def _part_value(lines: list[TextLine]) -> list[TextLine]:
+def _part_value(lines: list[TextLine], marks: bytes) -> list[TextLine]:
     """Return lines; a sentence in front of a JSON value, or after it, becomes a line of its own.
 
-    This holds if no other line has a value, and nothing else is quoted: otherwise the sentence may
-    belong to the pasted text.
+    It is shown: its words count, but it may be a part of the pasted text, and sets no rule. Nothing
+    is parted if another line has a value, or if a fence, tag or ruler or another line is quoted.
     """
     places = [n for n, line in enumerate(lines) if '":' in line.text or '" :' in line.text]
-    if len(places) != 1:
+    if len(places) != 1 or _LEFT_OUT in marks:
         return lines
     place = places[0]
-    beside = chain(lines[:place], lines[place + 1 :])
-    if any(line.origin != "typed" and line.text.strip() for line in beside):
+    others = chain(lines[:place], lines[place + 1 :])
+    if any(line.origin != "typed" and line.text.strip() for line in others):
         return lines
     found = _VALUE.match(lines[place].text)
     if found is None or max(len(found[1].split()), len(found[3].split())) < WORDS_LEAST:
         return lines
-    made = (TextLine(found[1], "typed"), TextLine(found[2], "quoted"), TextLine(found[3], "typed"))
+    made = (TextLine(found[1], "shown"), TextLine(found[2], "quoted"), TextLine(found[3], "shown"))
     told = [line for line in made if line.text.strip(" .,;")]
     return [*lines[:place], *told, *lines[place + 1 :]]
 
@@ -393,7 +394,7 @@ def read_message(message: Message, text: str) -> list[TextLine]:
     known: bytes | None = message.memo.get(_KEY)
     if known is None:
         known = message.memo[_KEY] = _mark_origins(text)
-    return _part_speech(_part_value(_pair_lines(text, known)))
+    return _part_speech(_part_value(_pair_lines(text, known), known))
 
 
 def take_shown(lines: Iterable[TextLine]) -> list[TextLine]:

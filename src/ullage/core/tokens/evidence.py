@@ -44,29 +44,53 @@ GROWN: Final = 1.25
 """An answered prompt is recorded again if it is this many times larger."""
 
 
-def find_floor(claims: Iterable[Claim]) -> int:
+REFUTABLE: Final = frozenset({"refusal", "truncation"})
+"""Sources of learned bounds that a larger answered prompt refutes."""
+
+OVERRULES_S: Final = 3600.0
+"""Seconds for which refusals overrule a prompt that was answered before them. A gateway may have
+used another server for a moment; if the server has changed, its next refusals renew them."""
+
+
+def find_floor(claims: Iterable[Claim], now: float | None = None, *, firm: bool = False) -> int:
     """Return the largest answered prompt that still counts, in tokens, 0 if unknown.
 
-    A prompt no longer counts if two witnesses state a smaller bound and both came after it. Output
-    claims are ignored.
+    A prompt does not count for `OVERRULES_S` after two refusals of a smaller size that both came
+    after it. Sentences do not overrule it if a probe or the operator set the window (`firm`).
+    Output claims are ignored. `now` is the time in seconds since the epoch; without it no refusal
+    is too old.
     """
     held = [c for c in claims if c.kind != "output"]
     answers = [c.tokens for c in held if c.source == "answer"]
     if not answers:
         return 0
-    least = min((c.tokens for c in _agree(_drop_refuted(held))), default=max(answers))
+    refusals = [c for c in _drop_refuted(held) if c.source == "refusal"]
+    if firm:
+        refusals = [c for c in refusals if c.grounds != "words"]
+    recent = [c for c in refusals if now is None or now - c.at < OVERRULES_S]
+    least = min((c.tokens for c in _second(recent)), default=max(answers))
     return max((tokens for tokens in answers if tokens <= least), default=0)
 
 
-def _drop_refuted(claims: Sequence[Claim]) -> list[Claim]:
+def _drop_refuted(claims: Iterable[Claim]) -> list[Claim]:
     """Return the refusals and cut prompts that no larger prompt, answered later, refutes."""
-    answers = [c for c in claims if c.source == "answer"]
-    held = [c for c in claims if c.source in ("refusal", "truncation")]
-    return [c for c in held if not any(_refutes(answer, c) for answer in answers)]
+    largest, live = 0, list[Claim]()
+    # From the newest on; of one time the answers first.
+    for claim in sorted(claims, key=_find_turn, reverse=True):
+        if claim.source == "answer":
+            largest = max(largest, claim.tokens)
+        elif claim.source in REFUTABLE and claim.tokens >= largest:
+            live.append(claim)
+    return live[::-1]
+
+
+def _find_turn(claim: Claim) -> tuple[float, bool]:
+    return claim.at, claim.source == "answer"
 
 
 def _refutes(answer: Claim, claim: Claim) -> bool:
-    return answer.tokens > claim.tokens and answer.at >= claim.at
+    later = answer.at >= claim.at
+    return claim.source in REFUTABLE and later and answer.tokens > claim.tokens
 
 
 def find_cap(
@@ -94,9 +118,8 @@ def confirm(claims: Iterable[Claim]) -> tuple[Claim, ...]:
     For answers this is the second largest one, because the largest is a single event.
     """
     held = tuple(claims)
-    floor = find_floor(held)
-    answers = [c for c in held if c.source == "answer" and c.tokens <= floor]
-    return (*_agree(_drop_refuted(held)), *_second(answers, largest=True))
+    answered = _second([c for c in held if c.source == "answer"], largest=True)
+    return (*_agree(_drop_refuted(held)), *answered)
 
 
 def says_more(confirmed: Sequence[Claim], before: Sequence[Claim]) -> bool:
@@ -112,19 +135,24 @@ def says_more(confirmed: Sequence[Claim], before: Sequence[Claim]) -> bool:
 def add(claims: Iterable[Claim], claim: Claim) -> tuple[Claim, ...]:
     """Return the claims with one more, bounded: the newest of each source.
 
-    Of answers the two largest stay, too. An answer removes the bounds that it refutes. A request
+    The two largest answers stay, too. An answer removes the bounds that it refutes. A request
     that was heard before replaces its earlier claim: it is the same witness.
     """
-    kept = [c for c in claims if (c.source, c.exchange) != (claim.source, claim.exchange)]
+    kept = [c for c in claims if not _is_of(c, claim)]
     if claim.source == "answer":
-        same = (c for c in claims if c.source == "answer" and c.exchange == claim.exchange)
-        largest = max((claim, *same), key=order)
+        same = (claim, *(c for c in claims if _is_of(c, claim)))
+        largest = replace(max(same, key=order), at=max(c.at for c in same))
         answers = sorted((*(c for c in kept if c.source == "answer"), largest), key=order)
         newest = [c for c in answers[:-2] if c is largest]
-        caps = [c for c in kept if c.source in CAPS and not _refutes(largest, c)]
-        return (*caps, *newest, *answers[-2:])
+        bounds = [c for c in kept if c.source != "answer" and not _refutes(largest, c)]
+        return (*bounds, *newest, *answers[-2:])
     others = [c for c in kept if c.source != claim.source]
     return (*others, *[c for c in kept if c.source == claim.source][1 - MOST :], claim)
+
+
+def _is_of(one: Claim, other: Claim) -> bool:
+    """Tell whether two claims are of one source and one request."""
+    return (one.source, one.exchange) == (other.source, other.exchange)
 
 
 def corroborate(own: Sequence[Claim], others: Sequence[Sequence[Claim]]) -> tuple[Claim, ...]:
@@ -164,8 +192,11 @@ def _agree(held: Sequence[Claim]) -> list[Claim]:
 
 
 def _second(held: Sequence[Claim], *, largest: bool = False) -> list[Claim]:
-    """Return the second smallest (or largest) of several witnesses, [] if there is only one."""
-    ordered = sorted(held, key=order, reverse=largest)
+    """Return the second smallest (or largest) of several witnesses, [] if there is only one.
+
+    If several state the same size, the newest ones count.
+    """
+    ordered = sorted(sorted(held, key=_find_turn, reverse=True), key=order, reverse=largest)
     for place, claim in enumerate(ordered):
         if claim.times > 1:
             return [claim]

@@ -167,7 +167,8 @@ def resolve(
     `evidence`.
     """
     heard = tuple(c for c in claims if acceptable(c))
-    floor = find_floor(heard)
+    firm = any(c.source == "override" or c.kind == "allocated" for c in heard)
+    floor = find_floor(heard, now, firm=firm)
     heard = tuple(_raise_to(c, floor) for c in heard)
     published = [c for c in heard if c.source not in LEARNED]
     bounds = [c for c in published if c.kind in ("total", "input", "allocated", "policy")]
