@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.agent.acting import bodies, called, chunk, said, scripted
-from tests.support.faults import FaultServer, hanging, of_json, sse
+from tests.support.faults import FaultServer, closed_port, hanging, of_json, sse
 from ullage.agent import Agent, Session
 from ullage.cli import activity, asking, run
 from ullage.cli.main import main, parser
@@ -153,6 +153,23 @@ def test_skills_of_a_folder_are_read_and_faults_told(desk: Desk, tmp_path: Path,
     shown = capsys.readouterr()
     assert "skill cellar" in shown.err
     assert "left out" in shown.err
+
+
+def test_what_is_said_to_a_server_that_is_away_is_recorded_and_can_be_resumed(
+    desk: Desk, capsys: Any
+) -> None:
+    with scripted(said("a")) as server:
+        assert desk(server, "run", "one") == 0
+    name = desk.session().name
+    with closed_port() as port:
+        where = ("--session", name, "--base-url", f"http://127.0.0.1:{port}/v1")
+        words = ("--store", desk.store, "--workspace", str(desk.workspace), *where)
+        assert main(["run", "two", *words]) == 1
+    shown = capsys.readouterr().err
+    assert "cannot be reached" in shown
+    assert f"ullage resume {name}" in shown
+    told = [e.data["text"] for e in desk.session().events() if e.type == "user_message"]
+    assert told == ["one", "two"]
 
 
 # ── which model ─────────────────────────────────────────────────────────────────────────────────

@@ -92,7 +92,7 @@ def test_force_is_named_only_where_it_brings_something_back(
 ):
     (tmp_path / "work" / "a.txt").write_text("mine")
     assert main(["undo", session, *STORE]) == 1
-    assert "force also brings back" in capsys.readouterr().out
+    assert "also brings back changed files" in capsys.readouterr().out
     script = [called(("write", {"path": "new/b.txt", "content": "b"})), said("done")]
     with scripted(*script) as server:
         model = ["--base-url", server.base_url, "--model", "m", "--window", "8000"]
@@ -103,7 +103,7 @@ def test_force_is_named_only_where_it_brings_something_back(
     assert main(["undo", session, *STORE]) == 1
     shown = capsys.readouterr().out
     assert "left  new: Directory not empty" in shown
-    assert "force also brings back" not in shown
+    assert "also brings back changed files" not in shown
 
 
 def test_in_a_session_that_goes_on_from_another_that_one_is_named(

@@ -223,7 +223,9 @@ def _find_served_model(
 ) -> str:
     """Return the only model of a server, or the preferred one of several.
 
-    Raises ConfigurationError that lists the models.
+    A server that cannot be reached gets the preferred model: so the turn is recorded before it
+    fails, and can be resumed. Raises ConfigurationError that lists the models, and ProviderError
+    if the server cannot be reached and no model is preferred.
     """
     url = place.listing(base_url)
     ask = HttpRequest(url, api_key=key, auth=place.auth, extra=place.headers)
@@ -234,8 +236,8 @@ def _find_served_model(
     found = [str(row[name]) for row in models if isinstance(row, Mapping) and row.get(name)]
     if len(found) == 1:
         return found[0]
-    if preferred in found:
-        return str(preferred)
+    if preferred is not None and (preferred in found or answer.fault):
+        return preferred
     where = mask_url(base_url)
     if answer.fault:
         raise ProviderError(f"{where} cannot be reached: {answer.fault}")

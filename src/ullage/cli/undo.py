@@ -59,6 +59,6 @@ def draw_undone(done: Undone, *, dry: bool = False) -> list[str]:
     ]
     if not dry and any(why in FORCED for _, why in done.left):
         told.append(
-            "  force also brings back files that were changed since then, if they were kept"
+            "  --force (in a chat: /undo force) also brings back changed files, if they were kept"
         )
     return told
