@@ -85,7 +85,7 @@ def describe_context(view: View, found: Assessment) -> dict[str, Any]:
 
 
 Asking = Callable[[Pending, str], Word | Awaitable[Word]]
-"""Asks a person about a call, with the reason; without an answer (None), nobody is there.
+"""Asks a person about a call, with the reason; the answer None means that nobody is there.
 
 The call has a `preview` of its effect, and a `subject`. The answer is yes, no, or a `Consent` with
 a reason for the model or with further rights for the rest of the session.

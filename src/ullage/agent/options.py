@@ -67,8 +67,8 @@ class Equipment(TypedDict, total=False):
     commands may reach, None turns them off; they are also off if the system cannot enforce the
     limits. `writes` are write policies by path. `skills` are listed in the prompt and read when
     named. `secrets` are values that no log and no model may see, in addition to the provider's key
-    and to variables named as keys, tokens, secrets or passwords. `policy`, `summarizer` and
-    `window` are those of `Guard`, as is `runtime`; the summarizer "same" is the provider that
+    and to environment variables named as keys, tokens, secrets or passwords. `policy`, `summarizer`
+    and `window` are those of `Guard`, as is `runtime`; the summarizer "same" is the provider that
     answers. `subagents` lets the model give tasks to subagents: True, a depth, or `Subagents(...)`.
     `instructions` True reads AGENTS.md of the workspace and of the folders above it, up to the root
     of the repository, for every turn (`agent.guides`). `gated` False runs calls that may send data

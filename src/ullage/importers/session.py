@@ -134,8 +134,8 @@ class ImportedSession:
     """Counts of the kinds of lines and items that were not understood."""
     warnings: tuple[str, ...] = ()
     envelope: Mapping[str, Any] | None = None
-    """The request that is the whole file, as parsed, or None if the file is a list, lines or logs.
-    The request that is the whole file, as parsed, or None if the file is a list, lines or logs."""
+    """The request that is the whole file, as parsed, or None if the file is a list, lines or
+    logs."""
     inside: tuple[str, ...] = ()
     """The keys that lead to the messages in the envelope."""
 

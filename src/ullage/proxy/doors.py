@@ -263,7 +263,7 @@ class FarWindows(Resolver):
 
 
 class FarLessons(Lessons):
-    """The proxy's lessons, asked for once a job and kept until a new lesson comes."""
+    """The lessons of the proxy. A job asks once for a model, and again after it taught one."""
 
     link: Pipe
 

@@ -257,7 +257,8 @@ class Guarding:
     async def learn(self, plan: Plan, report: Any) -> Assessment | None:
         """Learn from an answer, and return how full it shows the window to be.
 
-        A fault here never costs the client its answer, and takes at most the guard's time limit.
+        With `fail_open`, a fault here only goes to the log. Learning takes at most the guard's time
+        limit.
         """
         if report is None:
             return None

@@ -30,8 +30,9 @@ def choose_upstream(serve: Serve, path: str, raw: bytes) -> Upstream:
     """Return the upstream of a request that is forwarded without reading its body.
 
     A request that names a model goes to the upstream that serves the model. Any other request goes
-    to the one that serves all models, else to the first one; Ollama's own paths go to the first
-    Ollama. Raises RequestRefused for a model that no upstream serves.
+    to the one that serves all models. Without such an upstream, Ollama's own paths go to the first
+    Ollama, and all else goes to the first upstream. Raises RequestRefused for a model that no
+    upstream serves.
     """
     model = _find_model(path, raw)
     if model is not None:

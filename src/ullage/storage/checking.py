@@ -34,8 +34,8 @@ PARTS: Final[Mapping[str, tuple[type, type]]] = MappingProxyType(
         "originals": (Originals, AsyncOriginals),
     }
 )
-"""The parts of a store: the methods that each must have, and its async methods, which are optional.
-The parts of a store: the methods that each must have, and its async methods, which are optional."""
+"""The parts of a store: the methods that each must have, and its async methods, which are
+optional."""
 
 
 def check_store(store: Store | None) -> Store | None:

@@ -37,8 +37,8 @@ ADVICE: Final[Sequence[tuple[tuple[type[apsw.Error], ...], str]]] = (
     ),
     ((apsw.IOError,), "could not be read or written by the operating system: check the disk"),
 )
-"""The meaning of each error for the file (sqlite.org, Result and Error Codes), most precise first.
-The meaning of each error for the file (sqlite.org, Result and Error Codes), most precise first."""
+"""The meaning of each error for the file (sqlite.org, Result and Error Codes), most precise
+first."""
 
 PASSING: Final = (apsw.FullError, apsw.CantOpenError, apsw.IOError)
 """Errors that may pass: no room, a missing folder, a disk error."""

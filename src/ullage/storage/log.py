@@ -389,7 +389,7 @@ def restorable(events: Sequence[Event]) -> str:
 
 
 def faults_of(stamped: Iterable[Stamped], head: Head | None = None) -> Iterator[str]:
-    """Yield each violation of the rules: no gaps from 1, one chain of ids, rising epochs."""
+    """Yield each violation of the rules: no gaps from 1, one chain of ids, no falling epochs."""
     seq, before, epoch, session = 0, "", 0, None if head is None else head.session
     for stamped_epoch, event in stamped:
         session = event.session_id if session is None else session

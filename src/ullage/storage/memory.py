@@ -136,7 +136,7 @@ class MemoryCheckpoints(_Recent[CheckpointKey, "Checkpoint"]):
             return self._kept[key]
 
     def save(self, checkpoint: Checkpoint) -> Checkpoint:
-        """Store a checkpoint unless one of its or a later generation exists; return the stored."""
+        """Store a checkpoint unless its or a later generation is there; return the stored one."""
         key = _key(checkpoint)
         with self._lock:
             under = self._under.setdefault(key[0], {}).setdefault(key[1], [])

@@ -364,7 +364,7 @@ class ShelteredCheckpoints:
         return await self._shelter.aask(self._load(scope, prefixes))
 
     def save(self, checkpoint: Checkpoint) -> Checkpoint:
-        """Store a checkpoint unless one of its or a later generation exists; return the stored."""
+        """Store a checkpoint unless its or a later generation is there; return the stored one."""
         return self._shelter.ask(self._save(checkpoint))
 
     async def asave(self, checkpoint: Checkpoint) -> Checkpoint:

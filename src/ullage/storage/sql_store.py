@@ -375,7 +375,7 @@ class SqlCheckpoints:
         return found
 
     def save(self, checkpoint: Checkpoint) -> Checkpoint:
-        """Store a checkpoint unless one of its or a later generation exists; return the stored."""
+        """Store a checkpoint unless its or a later generation is there; return the stored one."""
         place, body = self._place(checkpoint), seal(checkpoint.to_dict())
         grown: list[str] = []
         with self._records.writing("checkpoint", checkpoint.scope, grown=grown) as writer:

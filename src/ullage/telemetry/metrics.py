@@ -55,8 +55,8 @@ SECONDS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5
 """Upper bucket limits for the guard's share of a request's time, in seconds."""
 
 OVERFLOWS: Final = ("input", "total")
-"""Refusals that show that a window is too small, unlike those about bytes, rates and output caps.
-Refusals that show that a window is too small, unlike those about bytes, rates and output caps."""
+"""Refusals that show that a window is too small, unlike those about bytes, rates and output
+caps."""
 
 
 MOST_MODELS: Final = 1_000

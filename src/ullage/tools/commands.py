@@ -29,8 +29,8 @@ GIT: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
         "status": frozenset({"--branch", "--porcelain", "--short", "-b", "-s"}),
     }
 )
-"""Safe options by subcommand: others can write files (`--output`) or start programs (`--ext-diff`).
-Safe options by subcommand: others can write files (`--output`) or start programs (`--ext-diff`)."""
+"""Safe options by subcommand: others can write files (`--output`) or start programs
+(`--ext-diff`)."""
 
 _WRITERS: Final = (
     "add am apply branch checkout cherry-pick clean commit gc merge mv notes rebase reflog reset "

@@ -38,8 +38,8 @@ BESIDE: Final = 2
 first process."""
 
 MOST_AT_ONCE: Final = 1_000
-"""Processes listed before some of them are killed: a flood of new ones would make the list endless.
-Processes listed before some of them are killed: a flood of new ones would make the list endless."""
+"""Processes listed before some of them are killed: a flood of new ones would make the list
+endless."""
 
 PR_SET_PDEATHSIG: Final = 1
 PR_SET_SECCOMP: Final = 22

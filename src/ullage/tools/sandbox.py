@@ -30,8 +30,8 @@ LEAST_LANDLOCK: Final = 3
 """Before version 3 (Linux 6.2), a command could truncate files outside."""
 
 SIGNALS_LANDLOCK: Final = 6
-"""From version 6 on (Linux 6.12), Landlock can block signals out of the sandbox without namespaces.
-From version 6 on (Linux 6.12), Landlock can block signals out of the sandbox without namespaces."""
+"""From version 6 on (Linux 6.12), Landlock can block signals out of the sandbox without
+namespaces."""
 
 ROOT: Final = "ULLAGE_ALLOW_ROOT"
 PROBE_S: Final = 10.0

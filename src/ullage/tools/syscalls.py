@@ -20,8 +20,8 @@ _OPENAT2: Final = 437
 """The same number on every architecture (Linux 5.6)."""
 
 _TRIES: Final = 32
-"""EAGAIN occurs when something is renamed or mounted while a path with `..` or a link is resolved.
-EAGAIN occurs when something is renamed or mounted while a path with `..` or a link is resolved."""
+"""EAGAIN occurs when something is renamed or mounted while a path with `..` or a link is
+resolved."""
 
 
 class _OpenHow(ctypes.Structure):

@@ -117,7 +117,10 @@ class Flights(Generic[Value]):
             self._landed.pop(key, None)
 
     def expire(self, begins: str, wants: Callable[[Value], bool]) -> None:
-        """Expire the answers whose keys start with `begins` and that `wants` accepts."""
+        """Expire the answers whose keys start with `begins` and that `wants` accepts.
+
+        Until they are asked for again, `peek` still returns them.
+        """
         with self._lock:
             for key, held in self._landed.items():
                 if isinstance(key, str) and key.startswith(begins) and wants(held.value):

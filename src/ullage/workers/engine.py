@@ -21,8 +21,8 @@ KEPT_S: Final = 7 * 86_400.0
 """Seconds that ended jobs stay in the queue; a worker that starts removes older ones."""
 
 MOST_DEATHS: Final = 5
-"""Workers that may die while they run one job; so a job that kills its worker is not run for ever.
-Workers that may die while they run one job; so a job that kills its worker is not run for ever."""
+"""Workers that may die while they run one job; so a job that kills its worker is not run for
+ever."""
 
 News = Mapping[str, Any]
 """Something that happened to a job, such as a piece of an answer: `job`, `type`, `data`."""

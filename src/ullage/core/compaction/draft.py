@@ -221,7 +221,7 @@ def find_growth(before: int, after: int) -> str | None:
 
 
 def find_flaw(script: object, situation: Situation) -> str | None:
-    """Return the unlawful part of a strategy's script, None if there is no flaw."""
+    """Return what is unlawful in a strategy's script, in words, None if nothing is."""
     if not isinstance(script, Script):
         return f"returned {type(script).__name__}: a plan returns a Script"
     if script.inserts:

@@ -82,7 +82,7 @@ class Script:
 
     @classmethod
     def of(cls, edits: Iterable[Edit]) -> Script:
-        """Collect edits. Drops what a dropped message would lose; the later of two clears wins."""
+        """Collect edits. Other edits of a dropped message go; the later of two clears wins."""
         drops: set[int] = set()
         strips: set[int] = set()
         clears: list[Clear] = []

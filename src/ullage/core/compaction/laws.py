@@ -44,7 +44,7 @@ class Survey(NamedTuple):
 
 
 def survey(transcript: Transcript) -> Survey:
-    """Return units and violations of a history; reads only the part after the last lawful one.
+    """Return units and violations of a history; if a lawful one grew, reads only its new part.
 
     Every border of a unit is a legal cut point. The result is kept in the transcript's memo.
     """

@@ -275,7 +275,8 @@ def _find_stale(mine: Sequence[Valued]) -> frozenset[int]:
 
     The later segment is in another message and has most of the rare words and all names of the
     older one. This is no proof, so a stale segment is only worth less and goes if the room is
-    small. If `SERIES` or more segments are alike, each is about something else, and none is stale.
+    small. If more than `SERIES` segments are alike, each is about something else, and none is
+    stale.
     """
     alike = list(_pair_alike(mine))
     number = Counter(chain.from_iterable(alike))
@@ -331,7 +332,7 @@ RESAID: Final = 0.6
 """The share of its rare words that a stale segment shares with the later one."""
 
 SERIES: Final = 3
-"""This many similar segments make a series: a value seldom changes so often."""
+"""More similar segments than this make a series: a value seldom changes so often."""
 
 STALE: Final = 0.1
 """The worth of a stale segment, as a share of its normal worth."""

@@ -155,9 +155,10 @@ _BEHIND: Final = ".!?\"')]"
 
 
 def split_at(ends: LatePattern, text: str) -> list[str]:
-    """Return a text cut after each mark that ends a sentence, without the text that follows a mark.
+    """Return the sentences of a text, each up to and including the mark that ends it.
 
-    `ends` matches the mark, one character, and the text to leave out, so that only marks are tried.
+    `ends` matches the mark, one character, and the gap after it, which is left out. So only marks
+    are tried.
     Most ASCII texts are one sentence with a mark only at the end.
     """
     if text.isascii():

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 Author = Literal["user", "assistant", "tool"]
 
 OFTEN: Final = (6, 0.05)
-"""A pair of words is a turn of phrase if earlier messages had it this often: a number, and a share
-of all messages."""
+"""A pair of words is a turn of phrase if this many messages have it: at least a number, and at
+least a share of all messages."""
 
 FIRST: Final = -1_000_000
 """The position for words said before the first message."""

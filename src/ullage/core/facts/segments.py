@@ -80,7 +80,7 @@ class Segment(NamedTuple):
 
     @property
     def dated_text(self) -> str:
-        """The text after the time before it."""
+        """The text, after the time before its message if there is one (`stamp`)."""
         return f"{self.stamp} {self.text}" if self.stamp else self.text
 
     @property

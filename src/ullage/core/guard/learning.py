@@ -64,9 +64,10 @@ class Observation:
 def observe(setup: Setup, sent: Prepared, report: Any) -> Observation:
     """Learn from a response or usage report. Pure; an unreadable report teaches nothing.
 
-    A report is believed if it is in the range of true reports. Outside, it teaches nothing: it may
-    be a sum over inner calls, the uncached tokens only, or the size of a cut prompt. A request that
-    the server itself edited (`truncation: auto`, `context_management`) teaches nothing either.
+    A report is believed if it is in the range of true reports, or as far outside as the last one.
+    Any other does not calibrate: it may be a sum over inner calls, the uncached tokens only, or the
+    size of a cut prompt. A request that the server itself edited (`truncation: auto`,
+    `context_management`) teaches nothing either.
     """
     usage = Usage.from_report(report)
     if usage is None or usage.prompt_tokens == 0:

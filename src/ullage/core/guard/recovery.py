@@ -114,7 +114,7 @@ def undo(stored: Sequence[Checkpoint]) -> Generator[Need, Any, tuple[Event, ...]
 
 
 def find_refuted_bound(sent: Prepared, error: ErrorKind) -> int:
-    """Return the largest possible window after a refusal that named no limit.
+    """Return the largest possible window, in tokens, after a refusal that named no limit.
 
     Bounds are compared with upper edges, so an estimated size is refuted by its own upper edge.
     """

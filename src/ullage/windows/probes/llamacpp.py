@@ -77,7 +77,7 @@ def _read_claims(target: Target, props: Card, listed: Sequence[Card]) -> Found:
 
 
 def wants_turns(template: Any) -> bool | None:
-    """Tell whether a chat template refuses two messages of one role in a row, or return None."""
+    """Tell whether a template refuses two messages of one role in a row; None without one."""
     if not isinstance(template, str) or not template:
         return None
     return bool(_TURNS.search(template))

@@ -27,7 +27,7 @@ def is_llamaswap(card: Card) -> bool:
 
 
 def probe(target: Target) -> Asking:
-    """Ask for the running models, and the running server for its window. Starts, stops nothing."""
+    """Ask for the running models, and a running server for its window; start or stop nothing."""
     answer = payload((yield target.ask("/running")))
     running = below(answer, "running")
     if not isinstance(running, list) and not any(is_llamaswap(c) for c in target.listed):

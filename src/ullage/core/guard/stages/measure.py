@@ -104,7 +104,7 @@ def count_closing(setup: Setup, measured: Measured) -> int:
 
     Chat templates drop the reasoning of a turn when the next one begins (Qwen3, GLM, DeepSeek,
     Claude before Opus 4.5). If the user has sent a message since, the last report still included
-    it.
+    that reasoning.
     """
     transcript, covered = measured.edited.transcript, measured.replayed.conversation.covered
     request = transcript.request()
