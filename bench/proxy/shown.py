@@ -21,8 +21,8 @@ DEARER: Final = 8
 """How many times more the peer is to cost."""
 
 AGAINST: Final = (
-    "Against the targets. Those of CPU for 1 KB and of the first chunk are meant for a machine on\n"
-    "which the bare relay takes 0.23 ms and adds 0.8 ms:"
+    "**Against the targets.** The targets for the CPU of 1 KB and for the first chunk are for a "
+    "machine on which the bare relay\ntakes 0.23 ms and adds 0.8 ms:"
 )
 
 Rounds = Sequence[Row]
