@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +194,10 @@ def test_a_compacted_session_is_read_as_it_would_be_sent(
         for turn in range(30):
             assert agent.run(session, f"Turn {turn}: the cask {turn} is empty. " * 12).ok
         assert session.fold.checkpoints
+        parsed = dict(session.checkpoint_cache)
+        assert agent.run(session, "one more").ok
+        assert len(parsed) > 1
+        assert all(session.checkpoint_cache[n] is made for n, made in parsed.items())
     log.close()
     more = () if window is None else ("--window", str(window))
     found = json.loads(said("--from", "ullage", "--last", "--store", url, "--json", *more))
@@ -200,6 +205,23 @@ def test_a_compacted_session_is_read_as_it_would_be_sent(
     whole = sum(row["tokens"] for row in found["rows"])
     assert 1_000 < found["used"]["tokens"] <= whole < 4_000
     assert found["warnings"] == []
+
+
+def test_the_window_of_the_last_answer_is_the_whole_one_and_its_models_alone(
+    tmp_path: Path, said: Said
+) -> None:
+    for folder in ("log", "work"):
+        (tmp_path / folder).mkdir()
+    url = f"sqlite:{tmp_path / 'log' / 'sessions.db'}"
+    policy = replace(Policy.ladder(), effective=0.5)
+    agent = ullage.Agent(Echo(), workspace=tmp_path / "work", policy=policy)
+    log = ullage.open_log(url)
+    with ullage.Session.create(log, "short") as session:
+        assert agent.run(session, "one").ok
+    log.close()
+    asked = ("--from", "ullage", "--last", "--store", url, "--json")
+    assert json.loads(said(*asked))["window"]["tokens"] == 4_000
+    assert json.loads(said(*asked, "--model", "gpt-4o"))["window"]["tokens"] == 128_000
 
 
 # --- what a template drops ------------------------------------------------------------------------

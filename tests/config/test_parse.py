@@ -326,31 +326,40 @@ def test_the_projects_file_reads_no_variables() -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        ({"serve": {"port": 1}}, "serve is .* the project's file may not start a proxy"),
-        ({"retention_days": 0.1}, "retention_days is .* may not erase sessions"),
-        ({"redact_keys": False}, "redact_keys is .* may not let keys into the log"),
-        ({"cache_dir": "here"}, "cache_dir is .* may not move what is learned"),
-        ({"base_url": "https://h/v1"}, "base_url is .* may not name a server beyond this machine"),
-        ({"base_url": "http://[::1"}, "base_url is .* may not name a server beyond this machine"),
-        ({"base_url": "http://127.0.0.1@h"}, "base_url is .* may not name a server beyond"),
+        ({"serve": {"port": 1}}, "may not start a proxy.*: put serve into your own settings"),
+        ({"retention_days": 0.1}, "may not erase sessions.*: put retention_days into"),
+        ({"redact_keys": False}, "may not write keys to the log.*: put redact_keys into"),
+        ({"cache_dir": "here"}, "may not move the cache folder.*: put cache_dir into"),
+        (
+            {"base_url": "https://h/v1"},
+            "may not name a server beyond this machine.*: put base_url into",
+        ),
+        (
+            {"base_url": "http://[::1"},
+            "may not name a server beyond this machine.*: put base_url into",
+        ),
+        (
+            {"base_url": "http://127.0.0.1@h"},
+            "may not name a server beyond this machine.*: put base_url into",
+        ),
         (
             {"store": "postgresql:///db?host=h"},
-            "store is .* may not name a store other than sqlite",
+            "may not name a store other than sqlite.*: put store into",
         ),
         (
             {"store": "sqlite:\\\\h\\share\\x.db"},
-            "store is .* may not name a store other than sqlite",
+            "may not name a store other than sqlite.*: put store into",
         ),
         (
             {"summarizer": {"model": "m", "base_url": "http://10.0.0.1"}},
-            r"summarizer\.base_url is .* may not name a server beyond this machine",
+            r"may not name a server beyond .*: put summarizer\.base_url into",
         ),
     ],
 )
 def test_the_projects_file_may_not_reach_beyond_the_project(data: Any, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said) as caught:
         read(Layer("ullage.toml", data, foreign=True))
-    assert "for your own settings" in str(caught.value)
+    assert str(caught.value).startswith("ullage.toml")
     read(Layer("own.toml", {**data, "base_url": data.get("base_url", "http://h")}))
 
 

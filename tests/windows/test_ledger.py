@@ -86,3 +86,30 @@ def test_what_is_forgotten_up_to_a_time_leaves_what_came_later(tmp_path: Path) -
     assert resolver.window(OTHER).input_tokens == 8_192
     assert made(tmp_path, clock).window(OTHER).input_tokens == 8_192
     assert made(tmp_path, clock).window(ASKED).input_tokens is None
+
+
+def test_a_clock_that_goes_back_keeps_no_bound_that_was_answered_past(tmp_path: Path) -> None:
+    clock = FakeClock(1e9)
+    resolver = made(tmp_path, clock)
+    refuse(resolver, ASKED, 4_000)
+    clock.now -= room.SKEW_S / 2  # a little: the answer still comes after the refusals
+    answer(resolver, ASKED, 29_000)
+    assert resolver.window(ASKED).input_tokens is None
+    refuse(resolver, ASKED, 5_000)
+    clock.now -= 86_400.0  # a day: what was heard in the future was never said
+    assert resolver.ledger.claims(ASKED) == ()
+    assert resolver.window(ASKED).input_tokens is None
+
+
+def test_an_answer_from_another_process_counts_by_its_time() -> None:
+    clock = FakeClock(1e9)
+    one, other = made(clock=clock), made(clock=clock)
+    for resolver in (one, other):
+        answer(resolver, ASKED, 7_900)
+    clock.now += 1
+    refuse(one, ASKED, 4_000)
+    assert one.window(ASKED).input_tokens == 4_000
+    clock.now += 1
+    answer(other, ASKED, 7_900)
+    assert one.ledger.hear(ASKED.own_key, other.ledger.claims(ASKED))
+    assert one.window(ASKED).input_tokens is None

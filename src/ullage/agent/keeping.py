@@ -175,10 +175,11 @@ class SessionCheckpoints:
 
     def _parse(self, number: int, data: Data) -> Checkpoint:
         """Return the checkpoint of a recorded compaction; the session keeps it for later turns."""
-        known = self._session.parsed.get(number)
+        known = self._session.checkpoint_cache.get(number)
         if known is None:
             made = Checkpoint.from_dict(data["checkpoint"])
-            known = self._session.parsed[number] = replace(made, scope=_apart(made.scope))
+            known = replace(made, scope=_apart(made.scope))
+            self._session.checkpoint_cache[number] = known
         return known
 
 

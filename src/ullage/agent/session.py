@@ -119,7 +119,7 @@ class Session(Unpicklable):
         self._claim: WriterClaim | None = None
         self._heard: list[Hear] = []
         self.originals = SessionOriginals(name, log, lambda: self.fold)
-        self.parsed: dict[int, Checkpoint] = {}  # checkpoints by their number among compactions
+        self.checkpoint_cache: dict[int, Checkpoint] = {}  # by their number among compactions
         self._blobs: Blobs | None = None
 
     @classmethod

@@ -25,6 +25,10 @@ NOBODY: Final = "http://nobody.invalid/v1"
 """A host name that never resolves (RFC 2606, section 2)."""
 
 
+RECENT: Final = 1_000
+"""Events at the end of a session among which its last answer is looked for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lent:
     """A model, the runtime with known windows, and the window in tokens if it is given."""
@@ -73,8 +77,11 @@ def find_last_model(session: Session) -> str | None:
 
 
 def find_last_window(session: Session, model: str) -> int | None:
-    """Return the window in tokens of the last answer, None if unknown or of another model."""
-    for event in reversed(session.events()):
+    """Return the window in tokens of the last answer, None if unknown or of another model.
+
+    Only the newest `RECENT` events are read.
+    """
+    for event in reversed(session.events(after=max(session.fold.head - RECENT, 0))):
         if event.type == "provider_usage":
             data = upcast_data(event) or {}
             gauge = data.get("context") if data.get("model") == model else None

@@ -38,10 +38,9 @@ VARIABLE: Final = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 OWN_ONLY: Final[Mapping[str, str]] = {
     "serve": "start a proxy",
     "retention_days": "erase sessions",
-    "redact_keys": "let keys into the log",
-    "cache_dir": "move what is learned",
+    "cache_dir": "move the cache folder",
 }
-"""Settings that the project's file may not have, and what it may not do by them."""
+"""Settings that the project's file may not contain, and what each would allow it to do."""
 
 HOSTS: Final = frozenset({"localhost.", "host.docker.internal"})
 """Other names of this machine, the second one inside a container."""
@@ -150,17 +149,12 @@ class _Reader:
         return self._leaf(kind, value, at)
 
     def _check_foreign(self, value: Any, at: Path) -> None:
-        """Refuse what the project's file may not say, because others may have written it."""
-        said = OWN_ONLY.get(spell(at))
-        if said is None and isinstance(value, str):
-            remote = at[-1] == "base_url" and _is_remote(value)
-            said = "name a server beyond this machine" if remote else None
-            if at == ("store",) and not _is_file(value):
-                said = "name a store other than sqlite:FILE"
-        if said is not None and not (at == ("redact_keys",) and value is True):
+        """Refuse a setting of the project's file that could do harm: others may have written it."""
+        said = _find_forbidden(value, at)
+        if said is not None:
             raise ConfigurationError(
-                f"{self.layer.where(at)}: {spell(at)} is for your own settings: the project's "
-                f"file may not {said}, because it may come with somebody else's code"
+                f"{self.layer.where(at)}: the project's file may not {said}, because it may come "
+                f"with somebody else's code: put {spell(at)} into your own settings"
             )
 
     def _inner(self, kind: type[Table], value: Any, at: Path) -> dict[str, Any]:
@@ -313,6 +307,18 @@ def _example(kind: Any) -> str:
 def _kind(value: Any) -> str:
     """Name the type of a value without showing it: it may be a secret in the wrong place."""
     return f"{'an empty ' if value == '' else 'a '}{type(value).__name__}"
+
+
+def _find_forbidden(value: Any, at: Path) -> str | None:
+    """Return what the project's file may not do by this setting, None if it may."""
+    if at == ("redact_keys",) and value is not True:
+        return "write keys to the log"
+    if isinstance(value, str):
+        if at[-1] == "base_url" and _is_remote(value):
+            return "name a server beyond this machine"
+        if at == ("store",) and not _is_file(value):
+            return "name a store other than sqlite:FILE"
+    return OWN_ONLY.get(spell(at))
 
 
 def _is_remote(url: str) -> bool:

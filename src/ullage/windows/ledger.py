@@ -27,6 +27,9 @@ CONTENTION_S: Final = evidence.PASSING_S
 TRIAL_S: Final = 60.0
 """Seconds between two requests that are sent despite a learned bound."""
 
+SKEW_S: Final = 600.0
+"""Seconds by which the clocks of two processes may differ."""
+
 MOST: Final = 4_096
 """Most models at endpoints with events; the least recently used are dropped."""
 
@@ -65,8 +68,8 @@ class EvidenceLedger:
         """Add one event; save it to disk if it confirms another request's event."""
         with self._lock:
             known = self._claims(question)
-            # A clock may go back: the newest claim stays the newest.
-            at = max(self._now(), *(c.at for c in known), 0.0)
+            # A clock may go back a little: the newest claim stays the newest.
+            at = max([self._now(), *(c.at for c in known)])
             held = evidence.add(known, replace(claim, where=_where(question), at=at))
             self._hear(question.own_key, held)
             confirmed = evidence.confirm(held)
@@ -77,8 +80,7 @@ class EvidenceLedger:
 
     def take_in(self, question: Question, claims: Sequence[Claim]) -> bool:
         """Add events from a conversation's record; tell whether one of them was new."""
-        oldest = self._now() - _lasts(question)
-        recent = [c for c in claims if c.at > oldest]
+        recent = self._list_recent(question, claims)
         with self._lock:
             return self._merge(question.own_key, self._claims(question), recent)
 
@@ -122,7 +124,7 @@ class EvidenceLedger:
     def start_trial(self, question: Question) -> bool:
         """Tell whether a request over a learned bound may be tried now, and note the trial."""
         with self._lock:
-            if self._now() - self._tried.get(question.own_key, -TRIAL_S) < TRIAL_S:
+            if abs(self._now() - self._tried.get(question.own_key, -TRIAL_S)) < TRIAL_S:
                 return False
             if len(self._tried) >= MOST:
                 self._tried.clear()
@@ -187,8 +189,12 @@ class EvidenceLedger:
         if heard is None:
             entry = self._entries().get(key)
             heard = entry[0] if entry is not None and entry[1] > self._now() else ()
-        oldest = self._now() - _lasts(question)
-        return tuple(c for c in heard if c.at > oldest)
+        return self._list_recent(question, heard)
+
+    def _list_recent(self, question: Question, claims: Sequence[Claim]) -> tuple[Claim, ...]:
+        """Return the claims that are not too old, and not from the future: a clock was wrong."""
+        now, lasts = self._now(), _lasts(question)
+        return tuple(c for c in claims if now - lasts < c.at <= now + SKEW_S)
 
     # --- listings, and the disk -------------------------------------------------------------------
 

@@ -54,6 +54,9 @@ def test_a_sentence_with_a_limit_under_what_was_answered_is_about_something_else
     assert not is_about(made, ErrorKind("input", 512))
     assert is_about(made, ErrorKind("input", 512, structured=True))
     assert is_about(made, ErrorKind("input", 4_000, 5_050))
+    assert is_about(made, ErrorKind("input", 4_000))  # the request is larger
+    assert not is_about(made, ErrorKind("input", 6_000))  # it is not
+    assert not is_about(made, ErrorKind("input", 1_000))  # too far off
 
 
 @pytest.mark.parametrize(
@@ -122,7 +125,8 @@ def test_against_a_learned_bound_a_request_is_tried_and_its_output_is_not_lowere
     world = learned(1_000)
     made = prepare(world, OFF, trial=True)
     assert made.max_tokens == 100
-    (told,) = [e for e in made.events if isinstance(e, Notice) and "to test the" in e.text]
+    tried = "sent anyway, to test the learned window"
+    (told,) = [e for e in made.events if isinstance(e, Notice) and tried in e.text]
     assert "--refresh" in told.text
 
 
